@@ -67,8 +67,8 @@ func (a Anchor) Memo() []byte {
 	return hex.AppendEncode(b, a.Ref[:])
 }
 
-// ParseAnchor parses exactly the output of Memo: lower-case digits, no leading zero, nothing after. It returns
-// ErrMalformed otherwise, which for a memo found on chain means that another program wrote it.
+// ParseAnchor parses exactly the output of Memo: lower-case digits, no leading zero, nothing after. Otherwise it
+// returns ErrMalformed; a memo on chain with this error was written by another program.
 func ParseAnchor(memo []byte) (Anchor, error) {
 	var a Anchor
 	if len(memo) > MaxAnchor {
@@ -93,7 +93,7 @@ func ParseAnchor(memo []byte) (Anchor, error) {
 // RootOf is the root that an anchor of these carries: the plain Merkle root over their 32-byte hashes, in this order.
 func RootOf(hashes []sign.Hash) sign.Hash { return merkle.Root(leaves(hashes)) }
 
-// ProofOf is the path that CheckAnchored takes for hashes[i]. It panics when there is none.
+// ProofOf returns the path of hashes[i] for CheckAnchored. It panics if i is out of range.
 func ProofOf(hashes []sign.Hash, i int) merkle.Proof { return merkle.Prove(leaves(hashes), i) }
 
 func leaves(hashes []sign.Hash) [][]byte {
@@ -105,8 +105,8 @@ func leaves(hashes []sign.Hash) [][]byte {
 }
 
 // CheckAnchored reads the anchor in the memo of a final transaction and checks that a record is number i under it. It
-// returns the slot since which that can be proven to exist. Errors: ErrNotFound (no such transaction, no memo),
-// ErrMalformed (another memo), those of merkle.Proof.Verify, the ledger's.
+// returns the slot of the anchor, in which the record existed. It returns ErrNotFound (no such transaction, no memo),
+// ErrMalformed (another memo), and errors of merkle.Proof.Verify and the ledger.
 func CheckAnchored(
 	ctx context.Context, l Memos, id TxID, record sign.Hash, i int, proof merkle.Proof,
 ) (Anchor, market.Slot, error) {

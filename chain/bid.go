@@ -18,7 +18,7 @@ type Fees struct {
 const (
 	// feeShare bounds a bid to one part in feeShare of the amount at stake.
 	feeShare = 10
-	// feeAlways is bid, if it takes that, whatever is at stake, in lamports: as much as a signature costs.
+	// feeAlways is the minimum ceiling of a bid in lamports, regardless of the stake: the fee of a signature.
 	feeAlways = 5000
 	// microLamports are a lamport.
 	microLamports = 1_000_000
@@ -46,8 +46,8 @@ func (f Fees) Ceiling(stake market.Amount, decimals uint8) uint64 {
 	return min(f.Most, max(worth/feeShare, feeAlways))
 }
 
-// Price is the bid for each of a number of compute units. recent is the price that others paid lately. The bid doubles
-// with each of the retries after transactions that did not land; its total never exceeds ceiling lamports.
+// Price is the bid for each of a number of compute units. recent is the price of recent transactions of others. The bid
+// doubles with each of the retries after transactions that did not land; its total never exceeds ceiling lamports.
 func (f Fees) Price(recent uint64, retries uint8, units uint32, ceiling uint64) uint64 {
 	price := max(recent, f.Least)
 	if s := uint(retries); s >= uint(bits.LeadingZeros64(price)) {

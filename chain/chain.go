@@ -36,7 +36,7 @@ type TxState uint8
 const (
 	// Unknown: the chain has not seen it and may still take it.
 	Unknown TxState = iota
-	// Pending: in a block that few have voted for, or failed in one that is not final.
+	// Pending: in a block that is not confirmed yet, or failed in a block that is not final.
 	Pending
 	// Confirmed: a supermajority voted for its block. It could still be forked away.
 	Confirmed
@@ -76,14 +76,14 @@ func (s TxState) Final() bool { return s == Finalized || s == Failed || s == Exp
 // TxStatus is the state of a transaction on chain.
 type TxStatus struct {
 	State TxState
-	Slot  market.Slot // of its block; zero when it is in none
-	Err   string      // why it failed there; empty when it did not
+	Slot  market.Slot // of its block; zero if it is in none
+	Err   string      // the reason of its failure; empty if it did not fail
 }
 
 // Funds is the money that a payer can spend.
 type Funds struct {
 	Balance market.Amount // of the owner
-	// in the key's own token account, if the key is not the owner: taken for spending and not spent yet
+	// in the key's own token account, if the key is not the owner: withdrawn for spending, but unspent
 	Own       market.Amount
 	Spendable market.Amount // all if the key is the owner; else Own, and the part of Balance that is delegated to it
 	Lamports  uint64        // of the key, for fees and rent
@@ -106,18 +106,18 @@ type Ledger interface {
 	Slot(ctx context.Context) (market.Slot, error)
 	// Tip returns the newest confirmed and the newest final slot, both read at once. Final is at most Confirmed.
 	Tip(ctx context.Context) (Tip, error)
-	// Balance is the confirmed token balance of a wallet; 0 for one that never held the token.
+	// Balance is the confirmed token balance of a wallet; 0 if the wallet never held the token.
 	Balance(ctx context.Context, owner sign.Key) (market.Amount, error)
 }
 
 // MemoLedger is a chain that carries memos, seen by one key that signs and pays for them.
 type MemoLedger interface {
 	Memos
-	// SignMemo signs a transaction with this memo and nothing else. It sends nothing. ErrMemo: no chain takes such a
-	// memo. ErrFees: the key cannot pay for it now.
+	// SignMemo signs a transaction with only this memo, without sending it. It returns ErrMemo if the memo is invalid,
+	// and ErrFees if the key cannot pay the fee.
 	SignMemo(ctx context.Context, memo []byte) (Prepared, error)
-	// Send hands the transaction to the chain; nil does not mean that it landed. Sending again is harmless.
-	// ErrRejected: an endpoint judged that it would fail; it may land all the same.
+	// Send submits the transaction to the chain. A nil error does not mean that it landed. Send may be repeated. It
+	// returns ErrRejected if an endpoint's simulation failed; the transaction may still land.
 	Send(ctx context.Context, tx Prepared) error
 	// Status returns the transaction's progress. It returns Expired only if no block can ever hold the transaction, and
 	// ErrHistory if the endpoint's history is too short to decide.
@@ -135,9 +135,10 @@ type Block struct {
 	Hash sign.Hash
 }
 
-// Blocks is a ledger that returns block hashes, the source of draws that nobody could know before.
+// Blocks is a ledger that returns block hashes, the source of unpredictable draws.
 type Blocks interface {
-	// Block is the first final block of slot from or a later one; slots may be empty. ErrNotFound while there is none.
+	// Block returns the first final block of slot from or a later one; slots may be empty. It returns ErrNotFound if
+	// there is none yet.
 	Block(ctx context.Context, from market.Slot) (Block, error)
 }
 

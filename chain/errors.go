@@ -4,9 +4,9 @@ import "errors"
 
 // Errors of ledgers. Test with errors.Is.
 var (
-	// ErrDown: no endpoint answered. Nothing is known; try again later.
+	// ErrDown: no endpoint answered, so the state is unknown; try again later.
 	ErrDown = errors.New("chain cannot be reached")
-	// ErrDisagree: endpoints give answers that cannot both be true. Nothing is believed.
+	// ErrDisagree: the endpoints' answers contradict each other, so none counts.
 	ErrDisagree = errors.New("chain endpoints disagree")
 	// ErrAllowance: the payer's balance, or the rest of its delegation from the owner, is too low.
 	ErrAllowance = errors.New("not enough tokens to pay")
@@ -22,7 +22,7 @@ var (
 	ErrRejected = errors.New("chain refused the transaction")
 	// ErrHistory: the endpoint forgot the time at which the transaction could have landed.
 	ErrHistory = errors.New("endpoint's history does not reach back far enough")
-	// ErrNotFound: there is no such transaction, or nothing of the kind in it.
+	// ErrNotFound: there is no such transaction, or it lacks the requested content.
 	ErrNotFound = errors.New("not found on chain")
 )
 

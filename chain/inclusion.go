@@ -12,7 +12,7 @@ import (
 	"github.com/starling-network/starling/market/sign"
 )
 
-// Inclusion is the proof of an anchored thing: it is number Index under the anchor that a final transaction carries.
+// Inclusion is the proof that a hash is number Index under the anchor of a final transaction.
 type Inclusion struct {
 	Anchor Anchor
 	Index  int
@@ -30,7 +30,8 @@ const inclusionVersion = 1
 // MaxInclusion is the length in bytes of the longest form.
 const MaxInclusion = 2 + sign.HashSize + 8 + 8 + 4 + 8 + 1 + maxTxID + 1 + merkle.MaxDepth*sign.HashSize
 
-// Include is hashes[i] under an anchor over all of them that a transaction carries. It panics when there is none.
+// Include returns the inclusion of hashes[i] under a transaction's anchor over all of them. It panics if i is out of
+// range.
 func Include(a Anchor, hashes []sign.Hash, i int, tx TxID, slot market.Slot) Inclusion {
 	return Inclusion{Anchor: a, Index: i, Path: ProofOf(hashes, i), Tx: tx, Slot: slot}
 }
@@ -39,8 +40,8 @@ func Include(a Anchor, hashes []sign.Hash, i int, tx TxID, slot market.Slot) Inc
 // and ErrMalformed.
 func (in Inclusion) Check(leaf sign.Hash) error { return in.Anchor.holds(leaf, in.Index, in.Path) }
 
-// CheckOn asks the chain too whether the transaction is final and carries this anchor of records, in this slot. Errors:
-// those of CheckAnchored.
+// CheckOn also checks on the chain that the transaction is final and has this anchor of records, in this slot. It
+// returns the errors of CheckAnchored.
 func (in Inclusion) CheckOn(ctx context.Context, m Memos, record sign.Hash) error {
 	a, slot, err := CheckAnchored(ctx, m, in.Tx, record, in.Index, in.Path)
 	if err == nil && (a != in.Anchor || slot != in.Slot) {

@@ -20,7 +20,7 @@ const MaxTestimony = verify.ReceiptSize + MaxInclusion
 
 // Errors of testimonies.
 var (
-	// ErrTestimony reports that a testimony proves nothing, from any source.
+	// ErrTestimony means that a testimony is invalid, from any source.
 	ErrTestimony = errors.New("receipt proves nothing")
 	// ErrUnanchored reports that the chain does not have the claimed anchor.
 	ErrUnanchored = errors.New("receipt is not anchored there")
@@ -32,7 +32,8 @@ func (x Testimony) Marshal() []byte {
 	return append(r[:], x.In.Marshal()...)
 }
 
-// UnmarshalTestimony reads exactly that, and verifies nothing: Check does. market.ErrMalformed, ErrMalformed.
+// UnmarshalTestimony decodes the layout without trailing bytes. It returns market.ErrMalformed or ErrMalformed
+// otherwise. It does not verify; Check does.
 func UnmarshalTestimony(b []byte) (x Testimony, err error) {
 	if len(b) < verify.ReceiptSize {
 		return x, fmt.Errorf("%w: anchored receipt of %d bytes", market.ErrMalformed, len(b))
@@ -44,8 +45,9 @@ func UnmarshalTestimony(b []byte) (x Testimony, err error) {
 	return x, err
 }
 
-// Check verifies all that needs no chain: that something was paid by one to another, not later than so many slots after
-// it was anchored, that the receipt is under the anchor's root, and both signatures. ErrTestimony with the reason.
+// Check verifies the testimony without the chain: a positive payment between two different parties, at most ahead slots
+// after the anchor; the receipt's path to the anchor's root; and both signatures. It returns ErrTestimony with the
+// reason.
 func (x Testimony) Check(d sign.Domain, ahead uint64) error {
 	r := x.Receipt
 	switch {

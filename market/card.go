@@ -34,7 +34,7 @@ func (c Card) Marshal() []byte {
 	return binary.LittleEndian.AppendUint32(append(b, c.Tag[:]...), c.Index)
 }
 
-// UnmarshalCard reads the layout and nothing after it. ErrMalformed.
+// UnmarshalCard decodes the layout without trailing bytes. It returns ErrMalformed otherwise.
 func UnmarshalCard(b []byte) (Card, error) {
 	if len(b) < 1 || len(b) > MaxCard || len(b) != int(b[0])+MaxCard-32 {
 		return Card{}, malformed("card", "%d bytes", len(b))

@@ -18,7 +18,7 @@ const (
 	MaxCoordinateError = 1_500_000
 )
 
-// Coordinate is where a peer is in the network (Vivaldi, Dabek et al. 2004, with the height of its section 5.4): the
+// Coordinate is a peer's position in the network (Vivaldi, Dabek et al. 2004, with the height of its section 5.4): the
 // distance of two predicts the round trip between them. A peer publishes its own coordinate. It is a hint: round trips
 // that matter are measured. The zero value is an unknown coordinate. Layout, little-endian:
 //
@@ -32,7 +32,7 @@ type Coordinate struct {
 	Error  uint32
 }
 
-// IsZero reports whether it says nothing.
+// IsZero reports whether the coordinate is unknown.
 func (c Coordinate) IsZero() bool { return c == Coordinate{} }
 
 // Check reports the first part out of range. ErrMalformed.
@@ -71,7 +71,7 @@ func (c Coordinate) Marshal() []byte {
 	return binary.LittleEndian.AppendUint32(b, c.Error)
 }
 
-// UnmarshalCoordinate reads the layout and nothing after it, and checks it.
+// UnmarshalCoordinate decodes the layout without trailing bytes, and checks it.
 func UnmarshalCoordinate(b []byte) (Coordinate, error) {
 	if len(b) != CoordinateSize {
 		return Coordinate{}, malformed("coordinate", "%d bytes, want %d", len(b), CoordinateSize)
@@ -85,7 +85,7 @@ func UnmarshalCoordinate(b []byte) (Coordinate, error) {
 	return c, c.Check()
 }
 
-// MarshalText returns the layout in hexadecimal; empty when it says nothing.
+// MarshalText returns the layout in hexadecimal; empty if the coordinate is unknown.
 func (c Coordinate) MarshalText() ([]byte, error) {
 	if c.IsZero() {
 		return nil, nil

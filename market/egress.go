@@ -1,6 +1,6 @@
 package market
 
-// Egress is the class of network access that containers have outside their provider. Each includes all lower ones.
+// Egress is the class of a container's network access outside of its provider. Each class includes all lower ones.
 type Egress uint8
 
 // The classes.
@@ -34,16 +34,16 @@ func (e *Egress) UnmarshalText(text []byte) error {
 	return malformed("egress", "%.20q", text)
 }
 
-// Refuse returns the refusal of an order that needs class want where only e is provided. It returns nil if e suffices.
+// Refuse returns the refusal of an order that needs class want at a provider of class e. It returns nil if e suffices.
 func (e Egress) Refuse(want Egress) *Refusal {
 	switch {
 	case e >= want:
 		return nil
 	case e == EgressListed:
 		return Refuse(ReasonEgress,
-			"this provider lets containers reach only what it lists; bring what they need as inputs")
+			"this provider lets containers reach only its listed addresses; pass other data as inputs")
 	}
-	return Refuse(ReasonEgress, "this provider gives containers no way to the internet; bring what they need as inputs")
+	return Refuse(ReasonEgress, "this provider gives containers no way to the internet; pass the data as inputs")
 }
 
 func (e Egress) check(field string) error {

@@ -27,13 +27,13 @@ type Genesis struct {
 	Decimals      uint8     `json:"decimals"`       // of the mint
 	SlotMillis    uint64    `json:"slot_millis"`    // nominal length of a slot
 	IntervalSlots uint64    `json:"interval_slots"` // length of a metering interval
-	// length of a window, at the beginning of which an audit of all units is drawn or not; 0: none is audited
+	// length of a window, which begins with a draw for an audit of all units; 0: no audits
 	AuditSlots uint64 `json:"audit_slots"`
-	// one window in so many has an audit, on average; 1: each has; 0 when, and only when, audit_slots is
+	// one window in this number has an audit, on average; 1: every window; 0 if and only if audit_slots is 0
 	AuditOneIn uint64 `json:"audit_one_in"`
-	Simulated  bool   `json:"simulated"` // a virtual ledger stands in for the chain
+	Simulated  bool   `json:"simulated"` // a virtual ledger replaces the chain
 	// Free means that the network has no chain and no money: every price is 0, slots are those of wall time, and
-	// nothing is staked, deposited or audited. Receipts are signed by both sides all the same.
+	// nothing is staked, deposited or audited. Both sides still sign receipts.
 	Free bool `json:"free,omitempty"`
 }
 
@@ -82,7 +82,7 @@ func (g Genesis) Validate() error {
 		return malformed("genesis free", "mint %s and program %s: a free network has no money", g.Mint, g.Program)
 	}
 	if g.Free && g.AuditSlots != 0 {
-		return malformed("genesis audit_slots", "%d: nothing is audited on a free network", g.AuditSlots)
+		return malformed("genesis audit_slots", "%d: a free network has no audits", g.AuditSlots)
 	}
 	if !word(g.Symbol, maxSymbol, func(c byte) bool { return c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' }) {
 		return malformed("genesis symbol", "%.20q, want 1 to %d of A-Z, 0-9", g.Symbol, maxSymbol)
@@ -123,7 +123,7 @@ func (g Genesis) Draft() bool { return g.Program.IsZero() && !g.Free }
 // CheckPrice reports a price that is not 0 on a free network.
 func (g Genesis) CheckPrice(p Price) error {
 	if g.Free && p != 0 {
-		return Refuse(ReasonPrice, "network %s is free, its only price is 0, not %s",
+		return Refuse(ReasonPrice, "price on free network %s: got %s, want 0",
 			g.Network, Decimal(uint64(p), g.Decimals))
 	}
 	return nil

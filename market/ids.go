@@ -8,7 +8,7 @@ import (
 )
 
 // OrderID names an order: SHA-256 of "starling/order/v1" ‖ buyer[32] ‖ payload as signed. The payload's nonce makes two
-// orders for the same thing differ.
+// equal orders differ.
 type OrderID sign.Hash
 
 // String returns the hexadecimal form.

@@ -59,7 +59,7 @@ func (ks KeySet) Marshal() []byte {
 	return out
 }
 
-// UnmarshalKeySet reads the layout and nothing after it, and validates.
+// UnmarshalKeySet decodes the layout without trailing bytes, and validates.
 func UnmarshalKeySet(b []byte) (KeySet, error) {
 	if len(b) < 2 || b[1] > MaxVoucherKeys || len(b) != 2+sign.KeySize*int(b[1]) {
 		return KeySet{}, malformed("key set", "%d bytes", len(b))

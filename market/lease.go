@@ -74,8 +74,8 @@ func (c LeaseCore) Slots() uint64 { return uint64(c.End - c.Start) }
 // Successor reports whether the lease follows on another one.
 func (c LeaseCore) Successor() bool { return c.Flags&LeaseSuccessor != 0 }
 
-// Follow is the core of the lease that follows on c and runs until end: the same in everything but its time and its
-// cap. ErrMalformed if there can be none.
+// Follow returns the core of the successor of c that runs until end: equal except for its time and its cap. It returns
+// ErrMalformed if no successor is possible.
 func (c LeaseCore) Follow(end Slot) (LeaseCore, error) {
 	id, next := c.ID(), c
 	next.Flags, next.Nonce = LeaseSuccessor, Nonce(id[:len(Nonce{})])
@@ -104,7 +104,7 @@ func (c LeaseCore) Validate() error {
 	case c.Payout.IsZero():
 		return malformed("lease payout", "not set")
 	case c.Buyer == c.Provider:
-		return malformed("lease provider", "buyer and provider are one")
+		return malformed("lease provider", "same key as the buyer")
 	case c.Start >= c.End || uint64(c.End-c.Start) > MaxLeaseSlots:
 		return malformed("lease end", "runs from slot %d to %d", c.Start, c.End)
 	case c.Successor() && c.ActivateBefore != c.Start:
@@ -149,7 +149,7 @@ func (c LeaseCore) Marshal() [LeaseCoreSize]byte {
 	return b
 }
 
-// UnmarshalLeaseCore reads the layout and nothing after it, and validates.
+// UnmarshalLeaseCore decodes the layout without trailing bytes, and validates.
 func UnmarshalLeaseCore(b []byte) (LeaseCore, error) {
 	if len(b) != LeaseCoreSize {
 		return LeaseCore{}, malformed("lease core", "%d bytes, want %d", len(b), LeaseCoreSize)
@@ -227,7 +227,8 @@ func (l Lease) Marshal() []byte {
 	return append(out, l.BuyerSig[:]...)
 }
 
-// UnmarshalLease reads the layout and nothing after it, and validates the core. It verifies no signature; Check does.
+// UnmarshalLease decodes the layout without trailing bytes, and validates the core. It verifies no signature; Check
+// does.
 func UnmarshalLease(b []byte) (Lease, error) {
 	if len(b) != LeaseSize {
 		return Lease{}, malformed("lease", "%d bytes, want %d", len(b), LeaseSize)

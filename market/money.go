@@ -122,7 +122,8 @@ func ParseDecimal(text string, decimals uint8) (uint64, error) {
 	return n, nil
 }
 
-// CheckDecimal refuses text that is not a decimal number in any token. Its callers do not know the token yet.
+// CheckDecimal refuses text that is not a decimal number in any token. It is for callers that do not have the token
+// yet.
 func CheckDecimal(text string) error {
 	if _, err := ParseDecimal(text, MaxDecimals); err != nil && !errors.Is(err, ErrOverflow) {
 		return err

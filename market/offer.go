@@ -35,8 +35,8 @@ type Offer struct {
 	Capability Capability `json:"capability,omitempty"` // the least of its units
 	Simulated  bool       `json:"simulated,omitempty"`  // the units are not hardware
 
-	// Proven is how many of Units have a fresh audit record, Proof the ProofRoot over the records of all the class's
-	// units that have one, leased or free, so that it does not change with every lease. Zero: it has shown nothing.
+	// Proven is the number of Units with a fresh audit record. Proof is the ProofRoot over the records of all the
+	// class's units, leased or free, so that it does not change with every lease. Zero: no unit has one.
 	Proven uint32    `json:"proven,omitempty"`
 	Proof  sign.Hash `json:"proof,omitzero"`
 
@@ -49,7 +49,7 @@ type Offer struct {
 	Images ImagePolicy `json:"images,omitzero"`
 }
 
-// Hardware names the model for a person: "NVIDIA H200 (simulated)", "a unit" when it is not said.
+// Hardware returns the model for display: "NVIDIA H200 (simulated)", or "a unit" if the model is unknown.
 func (o Offer) Hardware() string { return hardware(o.Model, o.Simulated) }
 
 // Validate reports the first field out of range. Times are checked by DecodeOffer, against a clock.
@@ -228,7 +228,7 @@ func (p ImagePolicy) size() (n int) {
 	return n
 }
 
-// Size is how many bytes the policy takes in an offer, at most.
+// Size is the maximum size of the policy in an offer, in bytes.
 func (p ImagePolicy) Size() int { return p.size() + 2*(len(p.Allow)+len(p.Deny)) + 16 }
 
 // Equal reports whether two policies are the same.
@@ -236,7 +236,7 @@ func (p ImagePolicy) Equal(o ImagePolicy) bool {
 	return p.More == o.More && slices.Equal(p.Allow, o.Allow) && slices.Equal(p.Deny, o.Deny)
 }
 
-// Patterns reads the patterns. ErrMalformed for those that are none, and for more than MaxImagePolicy bytes.
+// Patterns parses the patterns. It returns ErrMalformed for an invalid pattern, and for more than MaxImagePolicy bytes.
 func (p ImagePolicy) Patterns() (images.Patterns, error) {
 	if n := p.size(); n > MaxImagePolicy {
 		return images.Patterns{}, malformed("offer images", "%d bytes, at most %d", n, MaxImagePolicy)

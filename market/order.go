@@ -33,15 +33,15 @@ type Order struct {
 	JobTerms sign.Hash  `json:"job_terms"` // hash of the workload's terms
 
 	MinCapability Capability `json:"min_capability,omitempty"` // compute capability wanted; 0 means any
-	// Agent is the peer that acts for the buyer: a detached job has a key of its own, which is nobody's address. Zero:
-	// the buyer.
+	// Agent is the peer that acts for the buyer: the buyer of a detached job is the job's key, which has no address.
+	// Zero means the buyer itself.
 	Agent sign.Key `json:"agent,omitzero"`
 	// Consent is the agent's signature: it acts for this order. ByAgent makes it.
 	Consent sign.Signature `json:"consent,omitzero"`
 	// Funds is the account that pays: a token account that Peer owns or is the delegate of, or the escrow that leases
 	// are hired from. Zero: Peer's own associated token account alone.
 	Funds sign.Key `json:"funds,omitzero"`
-	// Unproven takes units that have shown no fresh audit record too. It says nothing on a network that does not audit.
+	// Unproven also accepts units without a fresh audit record. It has no effect on a network without audits.
 	Unproven bool `json:"unproven,omitempty"`
 	// Egress is the least that its containers must reach outside.
 	Egress Egress `json:"egress,omitempty"`

@@ -7,7 +7,8 @@ import (
 	"github.com/starling-network/starling/market/sign"
 )
 
-// OverlayKey is the Curve25519 public key (RFC 7748, canonical) of one member of a cluster, by which others know it.
+// OverlayKey is the Curve25519 public key (RFC 7748, canonical) of one member of a cluster, its identity in the
+// overlay.
 type OverlayKey [32]byte
 
 // String returns the hexadecimal form.
@@ -70,13 +71,13 @@ func CheckMember(d sign.Domain, l Lease, hold HoldID, key OverlayKey) error {
 		return err
 	}
 	if l.Core.Successor() {
-		return malformed("member's lease", "it follows on another one, whose nonce names the overlay key")
+		return malformed("member's lease", "successor lease: only the first lease's nonce names the overlay key")
 	}
 	if err := key.Check(); err != nil {
 		return err
 	}
 	if l.Core.Nonce != OverlayNonce(hold, key) {
-		return malformed("member's lease", "it was not signed for overlay key %s… under hold %s",
+		return malformed("member's lease", "not signed for overlay key %s… under hold %s",
 			key.String()[:8], hold.Short())
 	}
 	return nil

@@ -8,7 +8,7 @@ import (
 	"github.com/starling-network/starling/market/sign"
 )
 
-// MaxShown bounds the units that one offer says are proven: the list of their records must fit one answer.
+// MaxShown bounds the proven units of one offer: the list of their records must fit into one answer.
 const MaxShown = 256
 
 // shownSize is a unit and its record in a list, bytes.
@@ -23,8 +23,8 @@ type Shown struct {
 // leaf is unit[32] ‖ record[32].
 func (s Shown) leaf() []byte { return append(s.Unit[:], s.Record[:]...) }
 
-// SortShown returns the list by ascending unit. ErrUnits when it has none, more than MaxShown, a unit or a record
-// twice: a record is of one unit.
+// SortShown returns the list by ascending unit. It returns ErrUnits if the list is empty, has more than MaxShown
+// entries, or has a unit or a record twice: a record is of one unit.
 func SortShown(list []Shown) ([]Shown, error) {
 	if len(list) == 0 || len(list) > MaxShown {
 		return nil, fmt.Errorf("%w: %d units shown, want 1 to %d", ErrUnits, len(list), MaxShown)
@@ -84,7 +84,7 @@ func UnmarshalShown(b []byte, root sign.Hash) ([]Shown, error) {
 		at := b[i*shownSize:]
 		list[i] = Shown{UnitID(at[:sign.HashSize]), sign.Hash(at[sign.HashSize:shownSize])}
 		if i > 0 && list[i].Unit.Compare(list[i-1].Unit) <= 0 {
-			return nil, malformed("units shown", "they are not in order")
+			return nil, malformed("units shown", "not in ascending order")
 		}
 	}
 	got, err := ProofRoot(list)

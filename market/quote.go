@@ -9,7 +9,7 @@ import (
 	"github.com/starling-network/starling/market/sign"
 )
 
-// Quote is a provider's sealed answer to an order, with its price. It binds nobody.
+// Quote is a provider's sealed answer to an order, with its price. It is not binding.
 type Quote struct {
 	Order    OrderID   `json:"order"`
 	Provider sign.Key  `json:"provider"` // the signer
@@ -77,12 +77,12 @@ func (q Quote) CheckFor(o Order) error {
 	return nil
 }
 
-// CheckOffer refuses a quote that says something else of its units than the offer beside it.
+// CheckOffer returns an error if the quote's units differ from those of the offer beside it.
 func (q Quote) CheckOffer(o Offer) error {
 	if q.Provider != o.Provider || q.Class != o.Class || q.Model != o.Model || q.Capability != o.Capability ||
 		q.Simulated != o.Simulated {
 		return malformed("quote",
-			"it is for %s of class %s by %s; the offer beside it is another one, for %s of class %s by %s",
+			"got %s of class %s by %s; its offer is for %s of class %s by %s",
 			q.Hardware(), q.Class, q.Provider.Short(), o.Hardware(), o.Class, o.Provider.Short())
 	}
 	return nil

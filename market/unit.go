@@ -52,8 +52,8 @@ func (c Class) Family() Class {
 	return Class(family)
 }
 
-// Accepts reports whether an order for c can be done by units of the class offered: the same one, or, when c is a plain
-// family name, any member of the family.
+// Accepts reports whether units of the offered class fit an order for c: the same class, or any member of the family if
+// c is a family name.
 func (c Class) Accepts(offered Class) bool { return c == offered || c == offered.Family() }
 
 // Capability is a GPU's compute capability as major·10 + minor: 90 is 9.0. 0 means not known or none.

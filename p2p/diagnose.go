@@ -33,7 +33,7 @@ const (
 	ReasonOtherNetwork Reason = "other-network" // it is there, on a network with another genesis
 	// it is on a private network with another pre-shared key, or one of us has none
 	ReasonOtherKey  Reason = "other-key"
-	ReasonOtherPeer Reason = "other-peer" // somebody else answers at its addresses
+	ReasonOtherPeer Reason = "other-peer" // another peer answers at its addresses
 	ReasonFull      Reason = "full"       // it is there and takes no more connections now
 	ReasonGone      Reason = "gone"       // it answered, and then it did not
 )
@@ -83,8 +83,8 @@ func (h *Host) Diagnose(p peer.ID, err error) *Diagnosis {
 				at)
 			d.Advice = "both peers need the same swarm.key file, named by privateNetwork in config.yaml"
 		} else {
-			d.Text = fmt.Sprintf("the peer%s is on a private network whose pre-shared key this peer does not have, "+
-				"or it is no peer at all",
+			d.Text = fmt.Sprintf("the peer%s is on a private network with a pre-shared key that "+
+				"this peer does not have, or not a peer",
 				at)
 			d.Advice = "get the network's swarm.key file and name it by privateNetwork in config.yaml; " +
 				"check the address"
@@ -106,11 +106,11 @@ func (h *Host) Diagnose(p peer.ID, err error) *Diagnosis {
 	case ReasonBehindNAT:
 		d.Text = fmt.Sprintf("peer %s is behind a NAT or firewall, and no relay could reach it: %s",
 			p, relayTrouble(err))
-		d.Advice = "it may be offline, or it lost its place at the relay " +
+		d.Advice = "it may be offline, or it lost its reservation at the relay " +
 			"and gets another within a minute; try again then"
 	case ReasonGone:
 		d.Text = fmt.Sprintf("peer %s answered and then broke off", p)
-		d.Advice = "try again; if it stays so, its machine or the path to it is overloaded"
+		d.Advice = "try again; if this persists, its machine or the path to it is overloaded"
 	default:
 		d.Text = fmt.Sprintf("peer %s does not answer at any of its addresses", p)
 		d.Advice = "it is offline, or behind a firewall without a relay; " +
@@ -163,8 +163,8 @@ func (h *Host) reason(p peer.ID, err error) Reason {
 	return ReasonOffline
 }
 
-// goodbye is the code with which the other side closed the connection. QUIC hands it on as it is while the handshake's
-// last packets are under way.
+// goodbye is the code with which the other side closed the connection. QUIC returns it unchanged during the handshake's
+// last packets.
 func goodbye(err error) (network.ConnErrorCode, bool) {
 	if e, ok := errors.AsType[*network.ConnError](err); ok && e.Remote {
 		return e.ErrorCode, true
@@ -175,9 +175,9 @@ func goodbye(err error) (network.ConnErrorCode, bool) {
 	return 0, false
 }
 
-// answering is the address at which something answers that does not get as far as libp2p's handshake, or nil. With a
-// pre-shared key all bytes are encrypted, so that to a peer with another key, or with none, they are noise in the very
-// first message: it breaks off, or waits in vain for the rest of a message of a length that was never meant.
+// answering returns an address that answers but fails before libp2p's handshake, or nil. With a pre-shared key all
+// bytes are encrypted, so to a peer with another key, or none, the first message is noise. It closes the connection, or
+// waits for the rest of a message with a random length.
 func answering(err error) ma.Multiaddr {
 	dial, ok := errors.AsType[*swarm.DialError](err)
 	if !ok {
@@ -196,13 +196,13 @@ func relayTrouble(err error) string {
 	text := err.Error()
 	switch {
 	case strings.Contains(text, "NO_RESERVATION"):
-		return "it has no place at the relay that its address names"
+		return "no reservation at the relay in its address"
 	case strings.Contains(text, "RESOURCE_LIMIT_EXCEEDED"):
-		return "the relay carries as many connections as it is willing to"
+		return "the relay is full"
 	case strings.Contains(text, "PERMISSION_DENIED"):
 		return "the relay refuses to carry this connection"
 	case strings.Contains(text, "CONNECTION_FAILED"):
-		return "the relay is there and does not reach it"
+		return "the relay cannot reach the peer"
 	}
 	return "the relays do not answer"
 }

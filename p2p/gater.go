@@ -33,7 +33,7 @@ func (g gater) InterceptPeerDial(p peer.ID) bool {
 	return err == nil && !g.blocked[p]
 }
 
-// InterceptAddrDial reports whether an address is dialled. That of a relayed connection is its relay's.
+// InterceptAddrDial reports whether an address may be dialled. The address of a relayed connection is its relay's.
 func (g gater) InterceptAddrDial(_ peer.ID, a ma.Multiaddr) bool { return g.dials.Allow(a) }
 
 func (gater) InterceptAccept(network.ConnMultiaddrs) bool { return true }
@@ -43,8 +43,8 @@ func (gater) InterceptSecured(_ network.Direction, p peer.ID, _ network.ConnMult
 	return err == nil
 }
 
-// InterceptUpgraded refuses blocked peers this late because only here the refusal carries a code, [network.ConnGated],
-// that the other side can read: it then knows that it is blocked, and not that we are gone.
+// InterceptUpgraded refuses blocked peers. Only at this late stage the refusal carries a code, [network.ConnGated], so
+// that the other side can distinguish a block from an outage.
 func (g gater) InterceptUpgraded(c network.Conn) (bool, control.DisconnectReason) {
 	return !g.blocked[c.RemotePeer()], 0
 }
@@ -63,7 +63,7 @@ func (c Config) dials() *dials.Rules {
 	return d
 }
 
-// parse reads those of some multiaddrs that are good.
+// parse returns the valid ones of some multiaddrs.
 func parse(texts []string) (out []ma.Multiaddr) {
 	for _, text := range texts {
 		if a, err := ma.NewMultiaddr(text); err == nil {

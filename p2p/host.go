@@ -129,7 +129,7 @@ func (h *Host) Close() error {
 }
 
 // Wrap makes a Host of a libp2p host that was made elsewhere; of cfg only Network, Bootstrap, PeerstoreDir and Logger
-// are used, and PSK to say why a peer cannot be reached. Peers of another network are not disconnected.
+// are used, and PSK for diagnoses. Peers of another network are not disconnected.
 func Wrap(h host.Host, cfg Config) (*Host, error) { return wrap(h, cfg, admit.NewStandings()) }
 
 func wrap(h host.Host, cfg Config, standings *admit.Standings) (*Host, error) {
@@ -197,8 +197,8 @@ func sharedPorts(ov *overlay.Network, metrics prometheus.Registerer) libp2p.Opti
 // AddrInfo is this peer's ID and its announced addresses.
 func (h *Host) AddrInfo() peer.AddrInfo { return peer.AddrInfo{ID: h.ID(), Addrs: h.Addrs()} }
 
-// Remember adds addresses of the peer with a key to the address book; invalid ones are left out. It returns an error
-// for a key that is no peer's.
+// Remember adds addresses of the peer with a key to the address book; invalid ones are left out. It returns an error if
+// the key is not a valid peer key.
 func (h *Host) Remember(key [32]byte, addrs []string) (peer.ID, error) {
 	id, err := PeerIDFromKey(key)
 	if err != nil {

@@ -194,7 +194,7 @@ func TestAloneWarns(t *testing.T) {
 		p2ptest.Go(t, net.Restart(1, p2p.Config{Bootstrap: []peer.AddrInfo{net.Addr(0)}, Logger: joins.logger()}).Run)
 		p2ptest.Go(t, net.Restart(2, p2p.Config{Logger: first.logger()}).Run)
 		time.Sleep(2 * time.Minute)
-		if n := joins.times("connected to no peer: none to join by answers"); n != 1 || joins.times(net.Addr(0).ID.String()) == 0 {
+		if n := joins.times("connected to no peer: no bootstrap peer answers"); n != 1 || joins.times(net.Addr(0).ID.String()) == 0 {
 			t.Errorf("warned %d times: %s", n, &joins.text)
 		}
 		if n := first.times("none to join by is known"); n != 1 {

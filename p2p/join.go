@@ -22,7 +22,7 @@ import (
 const (
 	// wantPeers is below how many connected peers more are dialled: a gossip mesh and some to lose.
 	wantPeers = 8
-	// dialBatch is how many peers one round dials, all at once.
+	// dialBatch is the number of peers that one round dials in parallel.
 	dialBatch = 8
 	// firstRetry is the pause after a first round that left us alone; it doubles with each.
 	firstRetry = 500 * time.Millisecond
@@ -30,7 +30,7 @@ const (
 	maxRetry = 15 * time.Second
 	// maxTried bounds the peers to join by that one warning names.
 	maxTried = 4
-	// maxAlone is the pause after which the operator is warned that there is nobody to join by.
+	// maxAlone is the pause after which the operator is warned that no peer answers.
 	maxAlone = 4 * firstRetry
 	// fewRetry is the pause while we have peers, but fewer than wantPeers: the network may just be small.
 	fewRetry = time.Minute
@@ -49,8 +49,8 @@ type joiner struct {
 	bootstrap []peer.AddrInfo
 	book      *peerbook.Book
 	refusals  peermap.Map[*Diagnosis] // of peers to join by that answer and cannot be used
-	alone     atomic.Bool             // nobody to join by answered so far; the operator was warned
-	lonely    chan struct{}           // 1: the last peer of the network has gone
+	alone     atomic.Bool             // no known peer has answered; the operator was warned
+	lonely    chan struct{}           // 1: the last peer of the network has disconnected
 }
 
 func newJoiner(h *Host, bootstrap []peer.AddrInfo, book *peerbook.Book) *joiner {
@@ -96,7 +96,7 @@ func (j *joiner) run(ctx context.Context) {
 	}
 }
 
-// hurry begins a new round soon: the last peer has gone.
+// hurry starts a new round soon, after the last peer has disconnected.
 func (j *joiner) hurry() {
 	select {
 	case j.lonely <- struct{}{}:
@@ -114,7 +114,8 @@ func (j *joiner) candidates() []peer.AddrInfo {
 		}
 	}
 	for _, i := range rand.Perm(len(j.bootstrap)) {
-		// One that reached us through a relay may be a relay itself, and is none to us before we have dialled it.
+		// A bootstrap peer that is connected through a relay may be a relay itself. It is usable as one only after a
+		// direct dial.
 		add(j.bootstrap[i], !conns.Direct(j.h, j.bootstrap[i].ID))
 	}
 	if len(j.h.Network().Peers()) >= wantPeers {
@@ -131,7 +132,7 @@ func (j *joiner) candidates() []peer.AddrInfo {
 	return out
 }
 
-// dial connects to all of them at once, and waits.
+// dial connects to all of them in parallel, and waits.
 func (j *joiner) dial(ctx context.Context, to []peer.AddrInfo) {
 	ctx, cancel := context.WithTimeout(ctx, DialTimeout)
 	defer cancel()
@@ -197,16 +198,16 @@ func (j *joiner) known() (addrs []string, peers int) {
 	return addrs, peers + j.book.Len()
 }
 
-// warn logs that no peer to join by answers, or that none is known.
+// warn logs that no bootstrap peer answers, or that none is known.
 func (j *joiner) warn() {
 	tried, known := j.known()
 	if known == 0 {
-		j.h.log.Warn("connected to no peer, and none to join by is known", "advice",
+		j.h.log.Warn("connected to no peer, and no bootstrap peer is known", "advice",
 			"name one under bootstrap in config.yaml, unless others join by this one")
 		return
 	}
-	j.h.log.Warn("connected to no peer: none to join by answers", "tried", tried, "known", known,
-		"advice", "check bootstrap in config.yaml and this machine's network; the peer goes on trying")
+	j.h.log.Warn("connected to no peer: no bootstrap peer answers", "tried", tried, "known", known,
+		"advice", "check bootstrap in config.yaml and this machine's network; the peer keeps trying")
 }
 
 // jitter spreads d by a fifth, so that peers started together do not dial together.

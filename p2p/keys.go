@@ -5,10 +5,10 @@ import (
 	"slices"
 )
 
-// Go's crypto/ed25519 verifies signatures under keys of small order, which anyone can forge, and under
-// encodings of y that are not reduced. Both would let one party appear under a key that nobody holds.
-// The small-order points of edwards25519 have five values of y (RFC 7748 and RFC 8032 give the curve):
-// 0 and ±1 (orders 4, 1, 2) and the two of order 8.
+// Go's crypto/ed25519 verifies signatures under keys of small order, which can be forged, and under encodings of y that
+// are not reduced. Both would let a party use a key without holding its private half. The small-order points of
+// edwards25519 have five values of y (RFC 7748 and RFC 8032 give the curve): 0 and ±1 (orders 4, 1, 2) and the two of
+// order 8.
 var smallOrder = [...][32]byte{
 	littleEndian("0000000000000000000000000000000000000000000000000000000000000000"),
 	littleEndian("0000000000000000000000000000000000000000000000000000000000000001"),

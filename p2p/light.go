@@ -20,21 +20,21 @@ import (
 	"github.com/starling-network/starling/p2p/entries"
 )
 
-// AnyNetwork is the network name of a host that does not know yet which network it is on. Hosts of every network bear
-// with it, and it speaks none of their protocols but those under this name.
+// AnyNetwork is the network name of a host before it has a network. Hosts of every network accept it. It uses only the
+// protocols under this name.
 const AnyNetwork = "any"
 
 // Limits of a light host.
 const (
 	// lightLow and lightHigh are the connections kept and those at which trimming begins: circuits cost their relay.
 	lightLow, lightHigh = 16, 32
-	// lightGrace is how long a new circuit is safe from trimming: asking for a quote takes less.
+	// lightGrace is the time for which a new circuit is safe from trimming: longer than a request for a quote.
 	lightGrace = 5 * time.Second
 )
 
-// Light is a host that is no part of the network: it listens nowhere, keeps one connection to each of a few entry
-// peers and dials nobody else. Every other peer it reaches, and is reached by, through circuits at its entries
-// (package entries). Both ends run their own handshake inside, so that an entry carries bytes which it cannot read.
+// Light is a host outside of the network. It does not listen. It keeps one connection to each of a few entry peers and
+// dials no other peer. All other connections, in and out, are circuits through its entries (package entries). Both ends
+// run their own handshake inside, so an entry cannot read the bytes that it carries.
 type Light struct {
 	*Host
 	entries *entries.Set
@@ -114,8 +114,8 @@ func (l *Light) options(cfg Config, named *dials.Rules, standings *admit.Standin
 		libp2p.Security(noise.ID, noise.New)), nil
 }
 
-// Enter connects to an entry, whose addresses the user named, and reserves a place there: [entries.Set.Enter]. The
-// errors are ErrNoRelay and a *Diagnosis.
+// Enter connects to an entry at user-given addresses, and reserves a place there: [entries.Set.Enter]. It returns
+// ErrNoRelay or a *Diagnosis.
 func (l *Light) Enter(ctx context.Context, e peer.AddrInfo) error {
 	l.dials.Name(e.Addrs...)
 	return l.entries.Enter(ctx, e)

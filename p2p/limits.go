@@ -19,13 +19,13 @@ import (
 const (
 	// MaxConns bounds connections of both directions: a buyer's widest fan-out with room to spare.
 	MaxConns = 4096
-	// MaxConnsInbound keeps a quarter of them for connections that we want ourselves.
+	// MaxConnsInbound reserves a quarter of them for outgoing connections.
 	MaxConnsInbound = 3072
 	// MaxConnsPerPeer allows both transports, both directions and a relayed connection while one replaces the other.
 	MaxConnsPerPeer = 8
-	// MaxPending bounds connections in their handshake: a flood of strangers costs at most so many handshakes at once.
+	// MaxPending bounds the concurrent handshakes, and so the cost of a flood of strangers.
 	MaxPending = 1216
-	// MaxPendingInbound keeps 512 of them for connections that we want ourselves.
+	// MaxPendingInbound reserves 512 of them for outgoing connections.
 	MaxPendingInbound = 704
 	// maxPendingKnown of these are for addresses of peers that this one has or had to do with.
 	maxPendingKnown = 192
@@ -42,7 +42,7 @@ const (
 	maxStreamsOfStranger = 128
 	// MaxMemory bounds the memory that libp2p accounts for, mostly stream windows.
 	MaxMemory = 1 << 30
-	// MaxMemoryPerPeer bounds one peer's share: several bulk transfers at once.
+	// MaxMemoryPerPeer bounds one peer's share: several concurrent bulk transfers.
 	MaxMemoryPerPeer = 128 << 20
 	// MaxConnsPerIP bounds connections from one IPv4 address or IPv6 /56: a farm of machines behind one router.
 	MaxConnsPerIP = 128

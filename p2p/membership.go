@@ -18,7 +18,7 @@ const (
 	connOtherNetwork network.ConnErrorCode = 0x53740001
 )
 
-// membership tells the peers of this host's network from others, by the protocol version that identify reports of them.
+// membership identifies the peers of this host's network by the protocol version that identify reports.
 type membership struct {
 	h   host.Host
 	log *slog.Logger
@@ -29,7 +29,7 @@ type membership struct {
 
 func handshake(network string) string { return "starling/" + network }
 
-// accepts reports whether a peer with a handshake is of this network, or does not know yet which it is on.
+// accepts reports whether a peer with a handshake is of this network, or has no network yet.
 func (m *membership) accepts(theirs string) bool {
 	return m.handshake == "" || theirs == m.handshake || theirs == handshake(AnyNetwork)
 }
@@ -41,7 +41,7 @@ func (m *membership) reported(p peer.ID) (theirs string, known bool) {
 	return theirs, err == nil
 }
 
-// foreigner reports whether p has said that it is of another network.
+// foreigner reports whether p has identified as a peer of another network.
 func (m *membership) foreigner(p peer.ID) bool {
 	if _, noted := m.foreign.Get(p); noted {
 		return true
@@ -50,7 +50,7 @@ func (m *membership) foreigner(p peer.ID) bool {
 	return known && !m.accepts(theirs)
 }
 
-// joined returns the number of connected peers that have said that they are of this network.
+// joined returns the number of connected peers that have identified as peers of this network.
 func (m *membership) joined() (n int) {
 	for _, p := range m.h.Network().Peers() {
 		if theirs, _ := m.reported(p); m.accepts(theirs) {

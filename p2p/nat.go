@@ -31,7 +31,7 @@ import (
 const (
 	// wantRelays is at how many relays it keeps a place: one to use and one to lose.
 	wantRelays = 2
-	// relayCandidates bounds the relays that are looked at in one round.
+	// relayCandidates bounds the relays that one round considers.
 	relayCandidates = 16
 	// relaySearch is the pause between rounds while places are missing.
 	relaySearch = 5 * time.Second
@@ -41,8 +41,7 @@ const (
 
 // natOptions are the libp2p options for cfg.NAT, listening included.
 func natOptions(cfg Config, mapped *portmap.Mapper) ([]libp2p.Option, *relaySource) {
-	// Every host takes part in relayed connections, as the one that dials or is reached: that costs nothing while
-	// unused.
+	// Every host can dial and accept relayed connections. Unused, this costs nothing.
 	opts := []libp2p.Option{libp2p.EnableRelay()}
 	n := cfg.NAT
 	if n.DialOutOnly {
@@ -61,7 +60,7 @@ func natOptions(cfg Config, mapped *portmap.Mapper) ([]libp2p.Option, *relaySour
 	}
 	source := &relaySource{static: n.Relays, bootstrap: cfg.Bootstrap}
 	opts = append(opts, libp2p.EnableAutoNATv2(), libp2p.EnableHolePunching(),
-		// The older AutoNAT would ask the same questions once more; its verdict is given by guide, from AutoNATv2's.
+		// The older AutoNAT would repeat the same requests; guide supplies its verdict from AutoNATv2's.
 		libp2p.ForceReachabilityPrivate())
 	if n.Serve {
 		// A relay can be dialled. If it were reached through others too, peers reached through it would not accept it
@@ -87,7 +86,7 @@ func (c Config) listen() []string {
 	return []string{"/ip4/0.0.0.0/tcp/0", "/ip4/0.0.0.0/udp/0/quic-v1", "/ip6/::/tcp/0", "/ip6/::/udp/0/quic-v1"}
 }
 
-// loopbackOnly reports whether nobody outside this machine could dial us anyway.
+// loopbackOnly reports whether this host can be dialled only from this machine.
 func (c Config) loopbackOnly() bool {
 	return !slices.ContainsFunc(c.listen(), func(text string) bool {
 		a, err := ma.NewMultiaddr(text)
@@ -137,8 +136,8 @@ func (r *relaySource) peers(ctx context.Context, num int) <-chan peer.AddrInfo {
 	return out
 }
 
-// straighten dials a peer that is connected through a relay only, so that it can be a relay itself: libp2p's relay
-// client takes none that it is connected to in that way.
+// straighten dials a peer that is connected only through a relay, so that it can be a relay itself: libp2p's relay
+// client accepts no relayed peer.
 func (r *relaySource) straighten(ctx context.Context, h *Host, p peer.AddrInfo) {
 	if h.Network().Connectedness(p.ID) == network.NotConnected {
 		return
@@ -165,7 +164,7 @@ func (h *Host) serve() error {
 		Find: func(ctx context.Context, target peer.ID) (peer.AddrInfo, error) {
 			find := h.find.Load()
 			if find == nil {
-				return peer.AddrInfo{}, errors.New("nothing to look peers up with")
+				return peer.AddrInfo{}, errors.New("no peer lookup configured")
 			}
 			return (*find)(ctx, target)
 		},
@@ -173,8 +172,8 @@ func (h *Host) serve() error {
 	return err
 }
 
-// guide gives libp2p's relay client the verdict on which it starts and stops: relays are needed as long as no address
-// of ours is known to be reachable.
+// guide supplies the verdict that starts and stops libp2p's relay client: relays are needed until an address of ours is
+// known to be reachable.
 func guide(ctx context.Context, h host.Host, log *slog.Logger) error {
 	sub, err := h.EventBus().Subscribe(new(event.EvtHostReachableAddrsChanged), eventbus.Name("starling/reach"))
 	if err != nil {

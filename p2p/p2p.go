@@ -1,14 +1,14 @@
-// Package p2p is one libp2p host per peer: identity, transports, limits and the loop that keeps the peer connected.
-// Beneath it stand
+// Package p2p is one libp2p host per peer: identity, transports, limits and the loop that keeps the peer connected. Its
+// subpackages are
 //
 //	addr        classes of addresses, and the ones that a peer announces
-//	conns       peers with several connections: the one that answers, and the direct one
-//	dials       the addresses of others that are dialled
-//	entries     the way of a light host into the network: entry peers and circuits through them
+//	conns       peers with several connections: the live and the direct ones
+//	dials       the policy for addresses to dial
+//	entries     a light host's access to the network: entry peers and circuits through them
 //	peerbook    peers remembered between runs
 //	peermap     a bounded map from peers to values
-//	portmap     a port of the router
-//	punch       direct connections through NATs in the place of relayed ones
+//	portmap     port mapping on the router
+//	punch       direct connections through NATs, to replace relayed ones
 //
 //	discovery   signed records in a Kademlia DHT, found by topic
 //	gossip      typed topics over gossipsub
@@ -17,10 +17,10 @@
 //	overlay     network namespaces of peers joined into one network
 //	admit       strangers' limits, and the reserves for others
 //	relay       connections carried for peers that cannot reach each other
-//	closed      the addresses to which a machine leads nobody but itself
+//	closed      the addresses that a machine opens only to itself
 //
-// A peer behind a NAT or a firewall is reached through relays until a direct path is punched through; everything works
-// over both. The package is generic: it knows peers, addresses and a network name, and nothing of their purpose.
+// A peer behind a NAT or a firewall is reached through relays until a direct path is punched through; both carry all
+// protocols. The package is generic: it has peers, addresses and a network name, without their purpose.
 package p2p
 
 import (
@@ -78,8 +78,8 @@ type NAT struct {
 	// Auto finds out by AutoNATv2 which addresses can be dialled. A peer without such an address reserves places at
 	// relays, and direct paths are punched through where NATs allow it.
 	Auto bool
-	// PortMap asks the router for a port by UPnP. libp2p would do so by NAT-PMP as well, but does not find the router
-	// then: its go-netroute 0.4 refuses to look up 0.0.0.0 on Linux.
+	// PortMap requests a port from the router by UPnP. libp2p also supports NAT-PMP, but cannot find the router for it:
+	// its go-netroute 0.4 refuses to look up 0.0.0.0 on Linux.
 	PortMap bool
 	// DialOutOnly listens on nothing: the peer is reached through relays only, over connections that it opened itself.
 	DialOutOnly bool

@@ -29,7 +29,7 @@ const (
 	// pingAddrTTL is the time that the addresses given to a ping are kept. It is no TTL of libp2p's own: identify drops
 	// addresses with its temporary one, also new ones.
 	pingAddrTTL = 5 * time.Minute
-	// pingTries is how often a connection that closes at once is opened anew, before its peer counts as gone.
+	// pingTries is how often a connection that closes immediately is opened again, before its peer counts as gone.
 	pingTries = 3
 	// punchedWithin is how long after a relayed connection a direct one counts as opened with the relay's help.
 	punchedWithin = time.Minute
@@ -44,7 +44,7 @@ const (
 	PathRelayed Path = "relayed"
 )
 
-// Conn is a connection as a person wants to see it.
+// Conn is a connection, for display.
 type Conn struct {
 	Path    Path
 	Via     peer.ID // the relay of a relayed connection
@@ -100,8 +100,8 @@ type PingResult struct {
 	Fresh bool            // the connection was opened for this
 }
 
-// Ping measures the round trips to a peer, over the connection that everything else would use now; it dials when there
-// is none, relays included. addrs may be empty. An error is a [*Diagnosis], or the context's.
+// Ping measures the round trips to a peer, over the connection that other protocols would use now. If there is none, it
+// dials, also through relays. addrs may be empty. An error is a [*Diagnosis], or the context's.
 func (h *Host) Ping(ctx context.Context, p peer.AddrInfo, rounds int) (PingResult, error) {
 	r := PingResult{Peer: p.ID}
 	if p.ID == h.ID() {
@@ -169,7 +169,7 @@ func (h *Host) ping(ctx context.Context, r *PingResult, rounds int) (again bool,
 			_, err = io.ReadFull(s, got[:])
 		}
 		if err == nil && got != sent {
-			err = errors.New("the echo is another")
+			err = errors.New("echo: differs from the request")
 		}
 		if err == nil {
 			rtt := time.Since(began)

@@ -56,7 +56,7 @@ func DecodePSK(text []byte) (*[32]byte, error) {
 	return &key, nil
 }
 
-// LoadPSK reads the key of a private network from its file, which nobody but its owner may be able to read.
+// LoadPSK reads the key of a private network from its file. It fails if others than the file's owner can read the file.
 func LoadPSK(path string) (*[32]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {

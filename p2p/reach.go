@@ -10,18 +10,18 @@ import (
 	"github.com/starling-network/starling/p2p/addr"
 )
 
-// ReachState is whether something can be dialled from outside.
+// ReachState is whether a host can be dialled from outside.
 type ReachState string
 
 const (
 	ReachPublic  ReachState = "public"  // other peers have dialled it
 	ReachPrivate ReachState = "private" // other peers tried and did not get through
-	ReachUnknown ReachState = "unknown" // nobody has tried yet
+	ReachUnknown ReachState = "unknown" // not tried yet
 	ReachLocal   ReachState = "local"   // from this machine or its local network only
 	ReachRelayed ReachState = "relayed" // through a relay
 )
 
-// Reach is how a host can be reached, as far as it knows.
+// Reach is a host's own view of how it can be reached.
 type Reach struct {
 	State  ReachState
 	Text   string // a sentence for the operator

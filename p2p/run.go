@@ -80,7 +80,7 @@ func (h *Host) save() {
 	}
 }
 
-// observe disconnects peers of another network, and looks for others when the last one has gone.
+// observe disconnects peers of another network, and starts a new round after the last peer has disconnected.
 func (h *Host) observe(ev any) {
 	switch ev := ev.(type) {
 	case event.EvtPeerIdentificationCompleted:
@@ -104,7 +104,7 @@ func (h *Host) observe(ev any) {
 	}
 }
 
-// dismiss disconnects a peer of another network. One to join by is a warning of its own.
+// dismiss disconnects a peer of another network. For a bootstrap peer it logs a separate warning.
 func (h *Host) dismiss(p peer.ID, theirs string) {
 	configured := h.join.configured(p)
 	h.membership.dismiss(p, theirs, configured)
@@ -113,7 +113,7 @@ func (h *Host) dismiss(p peer.ID, theirs string) {
 	}
 }
 
-// Alone reports whether this peer is connected to no other of its network although it knows some to join by. It returns
-// the first of their addresses, and the diagnosis of a bootstrap peer, if any, with which this configuration never
-// connects.
+// Alone reports whether this peer has no connection to its network, although it has addresses to join by. It returns
+// the first of these addresses. If this configuration can never connect to a bootstrap peer, it returns that peer's
+// diagnosis.
 func (h *Host) Alone() (tried []string, refusal *Diagnosis, alone bool) { return h.join.state() }

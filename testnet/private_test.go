@@ -149,7 +149,7 @@ func TestPrivateNetwork(t *testing.T) {
 		}{
 			{"right", []string{"--psk", right}, ""},
 			{"wrong", []string{"--psk", wrong}, "is on another private network, or has no pre-shared key or another one"},
-			{"none", nil, "is on a private network whose pre-shared key this peer does not have"},
+			{"none", nil, "is on a private network with a pre-shared key that this peer does not have"},
 		} {
 			t.Run(p.name, func(t *testing.T) {
 				t.Parallel()
@@ -186,7 +186,7 @@ func TestPrivateNetwork(t *testing.T) {
 			code int
 			why  string
 		}{
-			{nil, 5, "is on a private network whose pre-shared key this peer does not have"},
+			{nil, 5, "is on a private network with a pre-shared key that this peer does not have"},
 			{[]string{"--psk", wrong}, 5, "is on another private network, or has no pre-shared key or another one"},
 			{[]string{"--psk", program}, 2, "not a file with a pre-shared key"},
 		} {

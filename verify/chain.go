@@ -5,9 +5,9 @@ import (
 	"github.com/starling-network/starling/market/sign"
 )
 
-// Chain walks the receipts of one lease in order. It is the one place that knows which receipt may follow which: the
-// metering machines build their receipts with Next and accept one another's with Follow, CheckChain replays both.
-// A Chain is a value; its zero value is not usable, NewChain makes one.
+// Chain walks the receipts of one lease in order, and alone defines which receipt may follow which. The metering
+// machines build their receipts with Next and accept one another's with Follow; CheckChain replays both. A Chain is a
+// value; its zero value is not usable, NewChain makes one.
 type Chain struct {
 	lease market.LeaseCore
 	id    market.LeaseID
@@ -30,7 +30,7 @@ func (c Chain) Resume(last ReceiptCore, start market.Slot) Chain {
 	return c
 }
 
-// Last is the receipt that the chain ends with; its Seq is 0 when there is none yet.
+// Last is the last receipt of the chain; its Seq is 0 if there is none yet.
 func (c Chain) Last() ReceiptCore { return c.last }
 
 // Start is the slot in which the first receipt begins; meaningless before there is one.
@@ -108,9 +108,9 @@ func (c Chain) check(r *ReceiptCore) *RuleError {
 	case broke != nil:
 		return broke
 	case r.Cumulative != cumulative:
-		return broken(RuleCumulative, "%d for %d slots, the rate gives %d", r.Cumulative, r.To-start, cumulative)
+		return broken(RuleCumulative, "%d for %d slots, want by the rate %d", r.Cumulative, r.To-start, cumulative)
 	case r.Amount != cumulative-c.last.Cumulative:
-		return broken(RuleAmount, "%d for slots %d to %d, the rate gives %d",
+		return broken(RuleAmount, "%d for slots %d to %d, want by the rate %d",
 			r.Amount, r.From, r.To, cumulative-c.last.Cumulative)
 	case r.Cumulative > c.lease.Cap:
 		return broken(RuleCap, "%d is over the cap of %d", r.Cumulative, c.lease.Cap)
@@ -146,9 +146,9 @@ func (c Chain) identity(r *ReceiptCore) *RuleError {
 func (c Chain) slots(r *ReceiptCore) *RuleError {
 	switch {
 	case c.last.Seq > 0 && r.From != c.last.To:
-		return broken(RuleFrom, "begins at slot %d, the one before ended at %d", r.From, c.last.To)
+		return broken(RuleFrom, "begins at slot %d, want %d", r.From, c.last.To)
 	case c.last.Seq == 0 && (r.From < c.lease.Start || r.From > c.lease.ActivateBefore):
-		return broken(RuleFrom, "begins at slot %d, allowed is %d to %d", r.From, c.lease.Start, c.lease.ActivateBefore)
+		return broken(RuleFrom, "begins at slot %d, want %d to %d", r.From, c.lease.Start, c.lease.ActivateBefore)
 	case r.To < r.From || r.To == r.From && !r.Final():
 		return broken(RuleTo, "slots %d to %d", r.From, r.To)
 	case r.To > c.lease.End:
@@ -158,16 +158,15 @@ func (c Chain) slots(r *ReceiptCore) *RuleError {
 }
 
 // CheckChain checks offline that rs, in order and from the first, is a receipt chain of the lease: every rule of
-// [Chain.Follow] and both signatures of every receipt, strictly. The lease core must be that of a checked lease. It
-// does not ask that the chain is complete: look at the last receipt's Final. The error is a *ChainError; an empty chain
-// breaks rule empty.
+// [Chain.Follow] and both signatures of every receipt, strictly. The lease core must be that of a checked lease. The
+// chain may be incomplete: see the last receipt's Final. The error is a *ChainError; an empty chain breaks rule empty.
 //
-// The cost is two Ed25519 verifications a receipt, everything else together is below a twentieth of that. All receipts
-// of a lease are signed by the same two keys, whose multiples are computed once ([sign.Verifier]). The signatures are
-// not batched. The usual batch equation is checked up to torsion, or by chance: a signer who adds a point of small
-// order to R makes signatures that pass a batch with probability 1/8 or more and never pass the strict, cofactorless
-// check of Solana's precompile, so a receipt could be good here and worthless on chain. Excluding that means proving
-// every R torsion-free, which costs as much as the batch saves.
+// The cost is two Ed25519 verifications a receipt; all other work is below a twentieth of that. The same two keys sign
+// all receipts of a lease, so their multiples are computed once ([sign.Verifier]). The signatures are not batched. The
+// usual batch equation holds only up to torsion, or by chance: a signer that adds a point of small order to R makes
+// signatures that pass a batch with probability 1/8 or more. They never pass the strict, cofactorless check of Solana's
+// precompile, so a receipt could be valid here and worthless on chain. Excluding that means proving every R
+// torsion-free, which costs as much as the batch saves.
 func CheckChain(d sign.Domain, lease market.LeaseCore, rs []Receipt) error {
 	if len(rs) == 0 {
 		return &ChainError{RuleError: *broken(RuleEmpty, "no receipts")}

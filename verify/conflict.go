@@ -14,7 +14,7 @@ const unitProofHead = 5 // index u16 ‖ units u16 ‖ count u8
 const MaxConflict = 2*ReceiptSize + sign.HashSize + 2*(unitProofHead+10*sign.HashSize)
 
 // Conflict is the proof that a provider sold one unit twice: two receipts that it signed, of two leases, that both
-// contain the unit and share a slot. Anyone can check it offline, and nobody but the provider can make one. Layout:
+// contain the unit and share a slot. It can be checked offline, and only the provider's key can make one. Layout:
 //
 //	offset  size  field
 //	     0   384  receipt A
@@ -31,8 +31,8 @@ type Conflict struct {
 	InA, InB market.UnitProof
 }
 
-// NewConflict builds the proof from two receipts and the units of their leases, where there is one: the result passes
-// CheckConflict, or the error says which rule it would break.
+// NewConflict builds the proof from two receipts and the units of their leases. The result passes CheckConflict;
+// otherwise the error names the broken rule.
 func NewConflict(d sign.Domain, a, b Receipt, unitsA, unitsB []market.UnitID) (Conflict, error) {
 	if bytes.Compare(a.Lease[:], b.Lease[:]) > 0 {
 		a, b, unitsA, unitsB = b, a, unitsB, unitsA
@@ -59,7 +59,7 @@ func NewConflict(d sign.Domain, a, b Receipt, unitsA, unitsB []market.UnitID) (C
 }
 
 // CheckConflict checks every rule of the proof: parties (one provider), different, overlap, units, and both signatures
-// of both receipts. A receipt that its buyer did not sign was never paid for and proves nothing.
+// of both receipts. A receipt without its buyer's signature was never paid for and proves nothing.
 func CheckConflict(d sign.Domain, c Conflict) error {
 	switch order := bytes.Compare(c.A.Lease[:], c.B.Lease[:]); {
 	case c.A.Provider != c.B.Provider:
@@ -67,7 +67,7 @@ func CheckConflict(d sign.Domain, c Conflict) error {
 	case order == 0:
 		return broken(RuleDifferent, "both receipts are of lease %s", c.A.Lease.Short())
 	case order > 0:
-		return malformed("conflict", "the receipt of the lease with the lower id comes first")
+		return malformed("conflict", "receipts: not in ascending order of lease ids")
 	case max(c.A.From, c.B.From) >= min(c.A.To, c.B.To):
 		return broken(RuleOverlap, "slots %d to %d and %d to %d", c.A.From, c.A.To, c.B.From, c.B.To)
 	}
@@ -97,7 +97,7 @@ func (c Conflict) Marshal() []byte {
 	return append(out, c.InB.Marshal()...)
 }
 
-// UnmarshalConflict reads the layout and nothing after it. It verifies nothing; CheckConflict does.
+// UnmarshalConflict decodes the layout without trailing bytes. It does not verify; CheckConflict does.
 func UnmarshalConflict(b []byte) (Conflict, error) {
 	const head = 2*ReceiptSize + sign.HashSize
 	if len(b) < head+2*unitProofHead || len(b) > MaxConflict {

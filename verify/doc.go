@@ -1,4 +1,4 @@
-// Package verify defines the objects that two peers sign while a job runs, and their later checks by anyone.
+// Package verify defines the objects that two peers sign while a job runs, and their public checks.
 //
 //	Voucher           104 bytes        money: "the lease may cost up to this much, paid until this slot"
 //	ReceiptCore       256 bytes        work: one metering interval, chained to the one before by hash
@@ -6,10 +6,10 @@
 //	SupervisionGrant  120 bytes        guardians appoint a job's supervisor
 //	Conflict          variable         two receipts that sell one unit twice in one slot
 //
-// All are fixed little-endian layouts that the on-chain program can read in place: integers stand at multiples of their
-// size, so they do in the signed preimage too, whose prefix is 96 bytes. PROTOCOL.md gives every offset, testdata has
-// vectors. Subpackages: tranche is the Merkle sum tree of an escrow's leases, meter the state machines of both sides.
+// All are fixed little-endian layouts that the on-chain program can read in place: integers are aligned to their size,
+// also in the signed preimage, since its prefix is 96 bytes. PROTOCOL.md gives every offset, testdata has vectors.
+// Subpackages: tranche is the Merkle sum tree of an escrow's leases, meter the state machines of both sides.
 //
-// The package is pure. A decoder checks the form of its input (market.ErrMalformed); Check methods and CheckChain
-// check its meaning and answer with a *RuleError or *ChainError that names the rule broken.
+// The package is pure. A decoder checks the form of its input (market.ErrMalformed). Check methods and CheckChain check
+// its meaning, and return a *RuleError or *ChainError that names the broken rule.
 package verify

@@ -50,7 +50,7 @@ func (g SupervisionGrant) Marshal() [SupervisionGrantSize]byte {
 	return b
 }
 
-// UnmarshalSupervisionGrant reads the layout and nothing after it.
+// UnmarshalSupervisionGrant decodes the layout without trailing bytes.
 func UnmarshalSupervisionGrant(b []byte) (SupervisionGrant, error) {
 	if len(b) != SupervisionGrantSize || b[0] != GrantVersion || !zero(b[1:8]) {
 		return SupervisionGrant{}, malformed("supervision grant", "%d bytes, or unknown version or reserved bytes",
@@ -80,9 +80,9 @@ func (s SignedSupervisionGrant) With(d sign.Domain, by sign.Signer) (SignedSuper
 	return s, nil
 }
 
-// Check asks whether guardians, the hash of the key set that the job names, granted it for this job: rules lease
-// (another job), supervision (epoch 0), key-set, majority, threshold, signature. Whether a higher epoch is known, the
-// caller says.
+// Check verifies that the guardians granted it for this job; guardians is the hash of the job's key set. It checks the
+// rules lease (another job), supervision (epoch 0), key-set, majority, threshold and signature. The caller checks
+// whether a higher epoch exists.
 func (s SignedSupervisionGrant) Check(d sign.Domain, job, guardians sign.Hash) error {
 	switch g := s.SupervisionGrant; {
 	case g.Version != GrantVersion:
@@ -107,7 +107,7 @@ func (s SignedSupervisionGrant) Marshal() []byte {
 	return s.appendTo(append(make([]byte, 0, MaxSignedSupervisionGrant), b[:]...))
 }
 
-// UnmarshalSignedSupervisionGrant reads the wire form and nothing after it. It verifies no signature; Check does.
+// UnmarshalSignedSupervisionGrant decodes the wire form without trailing bytes. It verifies no signature; Check does.
 func UnmarshalSignedSupervisionGrant(b []byte) (SignedSupervisionGrant, error) {
 	if len(b) <= SupervisionGrantSize || len(b) > MaxSignedSupervisionGrant {
 		return SignedSupervisionGrant{}, malformed("signed supervision grant", "%d bytes", len(b))

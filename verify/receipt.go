@@ -17,8 +17,8 @@ const (
 // ReceiptVersion is the version of the receipt written and read here.
 const ReceiptVersion = 1
 
-// ReceiptFinal marks the last receipt of a lease. With it the provider gives up whatever vouchers say beyond its
-// cumulative amount, and with it the buyer accepts the output.
+// ReceiptFinal marks the last receipt of a lease. With it the provider waives any voucher amount beyond its cumulative
+// amount, and the buyer accepts the output.
 const ReceiptFinal uint8 = 1 << 0
 
 // ReceiptCore is one metering interval as provider and buyer sign it, each over Domain.Preimage(TagReceipt, layout).
@@ -91,7 +91,7 @@ func (c ReceiptCore) Marshal() [ReceiptCoreSize]byte {
 	return b
 }
 
-// UnmarshalReceiptCore reads the layout and nothing after it.
+// UnmarshalReceiptCore decodes the layout without trailing bytes.
 func UnmarshalReceiptCore(b []byte) (ReceiptCore, error) {
 	switch {
 	case len(b) != ReceiptCoreSize:
@@ -163,7 +163,8 @@ func (r Receipt) SignedHash() sign.Hash {
 	return sign.Sum([]byte("starling/signed-receipt/v1"), r.Marshal())
 }
 
-// UnmarshalReceipt reads the layout and nothing after it. It verifies no signature; CheckChain and CheckSignatures do.
+// UnmarshalReceipt decodes the layout without trailing bytes. It verifies no signature; CheckChain and CheckSignatures
+// do.
 func UnmarshalReceipt(b []byte) (Receipt, error) {
 	if len(b) != ReceiptSize {
 		return Receipt{}, malformed("receipt", "%d bytes, want %d", len(b), ReceiptSize)

@@ -53,8 +53,8 @@ func (g Signatures) add(sig IndexedSignature) Signatures {
 	return g
 }
 
-// check asks that set is the one expected and that enough of its keys signed. Every signature present must verify: one
-// accepted form only.
+// check verifies that set is the expected one and that enough of its keys signed. Every present signature must verify,
+// so that there is one accepted form.
 func (g Signatures) check(d sign.Domain, tag sign.Tag, payload []byte, set sign.Hash) error {
 	if err := g.Set.Validate(); err != nil {
 		return &RuleError{Rule: RuleKeySet, Detail: err.Error(), Err: err}
@@ -88,7 +88,7 @@ func (g Signatures) appendTo(b []byte) []byte {
 	return b
 }
 
-// unmarshalSignatures reads the layout above and nothing after it.
+// unmarshalSignatures decodes the layout above without trailing bytes.
 func unmarshalSignatures(b []byte) (Signatures, error) {
 	if len(b) < 2 || b[1] > market.MaxVoucherKeys || len(b) < 2+sign.KeySize*int(b[1])+1 {
 		return Signatures{}, malformed("signatures", "%d bytes", len(b))

@@ -18,8 +18,8 @@ const MaxSignedVoucher = VoucherSize + 2 + market.MaxVoucherKeys*sign.KeySize + 
 const VoucherVersion = 1
 
 // VoucherFinal marks the voucher that closes a lease, issued for the cumulative amount of its final receipt. It
-// replaces every earlier one, also one for more: up to an interval is prepaid. On chain it is the provider's signature
-// under the final receipt that gives up the rest, so an earlier voucher is of no use against it.
+// replaces every earlier one, also one for more: up to an interval is prepaid. On chain, the provider's signature of
+// the final receipt waives the rest, so earlier vouchers have no effect.
 const VoucherFinal uint8 = 1 << 0
 
 // Voucher is the payer's word for a cumulative amount. Layout, little-endian:
@@ -61,7 +61,7 @@ func (v Voucher) Marshal() [VoucherSize]byte {
 	return b
 }
 
-// UnmarshalVoucher reads the layout and nothing after it.
+// UnmarshalVoucher decodes the layout without trailing bytes.
 func UnmarshalVoucher(b []byte) (Voucher, error) {
 	if len(b) != VoucherSize {
 		return Voucher{}, malformed("voucher", "%d bytes, want %d", len(b), VoucherSize)
@@ -87,8 +87,7 @@ type SignedVoucher struct {
 	Signatures
 }
 
-// SignVoucher signs v with those of signers' keys that are in set. The result need not reach the threshold yet; With
-// adds more.
+// SignVoucher signs v with the signers' keys that are in set. The result may be below the threshold; With adds more.
 func SignVoucher(d sign.Domain, v Voucher, set market.KeySet, signers ...sign.Signer) (SignedVoucher, error) {
 	out := SignedVoucher{Voucher: v, Signatures: Signatures{Set: set}}
 	var err error
@@ -111,8 +110,8 @@ func (s SignedVoucher) With(d sign.Domain, by sign.Signer) (SignedVoucher, error
 	return s, nil
 }
 
-// Check asks whether the voucher is good for the lease: rules domain, lease, seq, cap, horizon, key-set, threshold,
-// signature. The lease core must have been checked. How much of it is earned, receipts and time say.
+// Check verifies that the voucher is valid for the lease: rules domain, lease, seq, cap, horizon, key-set, threshold,
+// signature. The lease core must be checked before. The earned amount depends on receipts and time.
 func (s SignedVoucher) Check(d sign.Domain, core market.LeaseCore) error {
 	switch v := s.Voucher; {
 	case v.Version != VoucherVersion || v.Flags&^VoucherFinal != 0:
@@ -138,7 +137,7 @@ func (s SignedVoucher) Marshal() []byte {
 	return s.appendTo(append(make([]byte, 0, MaxSignedVoucher), b[:]...))
 }
 
-// UnmarshalSignedVoucher reads the wire form and nothing after it. It verifies no signature; Check does.
+// UnmarshalSignedVoucher decodes the wire form without trailing bytes. It verifies no signature; Check does.
 func UnmarshalSignedVoucher(b []byte) (SignedVoucher, error) {
 	if len(b) <= VoucherSize || len(b) > MaxSignedVoucher {
 		return SignedVoucher{}, malformed("signed voucher", "%d bytes", len(b))

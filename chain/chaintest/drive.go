@@ -9,12 +9,11 @@ import (
 	"github.com/starling-network/starling/market/sign"
 )
 
-// Drive steps a machine of chain/escrow with ev and with each answer that follows, until nothing remains to be done
-// before its Next. It returns the effects that are for the operator. save receives the next machine and its encoded
-// state.
+// Drive steps a machine of chain/escrow with ev and with each answer that follows, until no work is due before its
+// Next. It returns the effects for the operator. save receives the next machine and its encoded state.
 //
-// After an error of save the returned machine is not the one that was saved. Other errors are those of Step, and the
-// machine is as before the event.
+// If save fails, the returned machine is not saved. If Step fails, Drive returns its error and the machine before the
+// event.
 func Drive[M escrow.Machine[M]](
 	ctx context.Context, l escrow.Ledger, save func(next M, state []byte) error, m M, now time.Time, ev escrow.Event,
 	others ...sign.Signer,

@@ -1,8 +1,8 @@
-// Package chaintest is a chain in memory that keeps the contracts of chain.Ledger and chain.MemoLedger, with every
-// trouble a chain can make (lost, late and repeated transactions, forks back from confirmed, endpoints that do not
-// answer), and the conformance test that it shares with the real one. Its tokens are those of Programs.
+// Package chaintest is an in-memory implementation of chain.Ledger and chain.MemoLedger. It simulates the faults of a
+// chain: lost, late and repeated transactions, forks of confirmed blocks, and endpoints that do not answer. It also has
+// the conformance test for all implementations. Its tokens are those of Programs.
 //
-// Time passes only when Advance is called: nothing here runs by itself.
+// Time passes only when Advance is called.
 package chaintest
 
 import (
@@ -79,7 +79,7 @@ func NewChain(cfg Config) *Chain {
 // Genesis is the chain's genesis hash. All chains of this package share it.
 func (c *Chain) Genesis() sign.Hash { return sign.Sum([]byte("chaintest")) }
 
-// SetDown makes every call of every ledger fail with chain.ErrDown, or ends that. Blocks go on.
+// SetDown makes every call of every ledger fail with chain.ErrDown, or ends that. Blocks continue.
 func (c *Chain) SetDown(down bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -217,7 +217,7 @@ func (l *Ledger) Balance(ctx context.Context, _ sign.Key) (market.Amount, error)
 	return 0, nil
 }
 
-// SignMemo encodes the transaction; the newest confirmed block stands for the recent blockhash.
+// SignMemo encodes the transaction. The newest confirmed block serves as the recent blockhash.
 func (l *Ledger) SignMemo(ctx context.Context, memo []byte) (chain.Prepared, error) {
 	if err := chain.CheckMemo(memo); err != nil {
 		return chain.Prepared{}, err
@@ -288,7 +288,7 @@ func (l *Ledger) Status(ctx context.Context, tx chain.Prepared) (chain.TxStatus,
 	return status, nil
 }
 
-// Anchored reads no root: a chain without Programs has no program. It is there for readers that may look for one.
+// Anchored returns no root, since a chain without Programs has no program. Readers may require the method.
 func (l *Ledger) Anchored(ctx context.Context, _ sign.Key, _ sign.Hash) (account.Anchored, error) {
 	if err := l.lock(ctx); err != nil {
 		return account.Anchored{}, err

@@ -150,7 +150,7 @@ func ViewOf(id sign.Key, state *model.State, slot uint64, at sign.Key, tranches 
 	return v
 }
 
-// Deployed is the program that this package is: nobody can change it.
+// Deployed returns the emulated program, which has no upgrade authority.
 func (l *ProgramLedger) Deployed(context.Context) (svm.Deployed, error) {
 	if l.p.chain.away() {
 		return svm.Deployed{}, chain.ErrDown
@@ -161,7 +161,7 @@ func (l *ProgramLedger) Deployed(context.Context) (svm.Deployed, error) {
 // Code is the code hash of the program here, for a genesis.
 var Code = sign.Sum([]byte("chaintest program"))
 
-// Bid implements escrow.Ledger: nobody else bids here.
+// Bid implements escrow.Ledger. No other transaction competes here.
 func (l *ProgramLedger) Bid(
 	_ context.Context, in []svm.Instruction, stake market.Amount, retries uint8,
 ) ([]svm.Instruction, error) {
@@ -171,7 +171,7 @@ func (l *ProgramLedger) Bid(
 	return bid(l.p.net.Program, in, stake, retries), nil
 }
 
-// bid adds the budget that is bid where nobody else bids, for a token of six decimals.
+// bid adds the budget of a bid without competition, for a token of six decimals.
 func bid(at sign.Key, in []svm.Instruction, stake market.Amount, retries uint8) []svm.Instruction {
 	fees, units := chain.DefaultFees(), program.Units(at, in)
 	return slices.Concat(in, svm.Budget(units, fees.Price(0, retries, units, fees.Ceiling(stake, 6))))

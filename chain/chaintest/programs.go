@@ -15,8 +15,8 @@ import (
 	"github.com/starling-network/starling/market/sign"
 )
 
-// Programs is Starling's program on a Chain, as its model has it, and everybody's tokens. A block is final FinalBlocks
-// after it was made; there are no forks.
+// Programs is the model of Starling's program on a Chain, with all token accounts. A block is final FinalBlocks after
+// its creation. There are no forks.
 type Programs struct {
 	chain *Chain
 	net   escrow.Net
@@ -52,7 +52,7 @@ type ran struct {
 // walletLamports is the balance of every key without SetLamports.
 const walletLamports = 1_000_000_000
 
-// NewPrograms puts the network's account on a chain, and nothing else.
+// NewPrograms puts only the network's account on a chain.
 func NewPrograms(c *Chain, net escrow.Net) *Programs {
 	p := &Programs{chain: c, net: net, final: model.New(net.Program), done: map[chain.TxID]ran{},
 		signed: map[chain.TxID]called{}, poor: map[sign.Key]uint64{}, blind: map[sign.Key]error{}}
@@ -78,7 +78,7 @@ func Found(c *Chain, g *market.Genesis, params account.Params) (escrow.Net, *Pro
 	return net, NewPrograms(c, net), nil
 }
 
-// Mint gives an owner tokens out of nothing, which its key may spend.
+// Mint mints tokens for an owner. The owner's key may spend them.
 func (p *Programs) Mint(owner sign.Key, amount market.Amount) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -93,8 +93,7 @@ func (p *Programs) Mint(owner sign.Key, amount market.Amount) {
 	p.minted += uint64(amount)
 }
 
-// SetLamports sets the lamports that a key seems to have; with none, it cannot pay for a signature. They are not
-// counted: fees and rent take nothing of them.
+// SetLamports sets a key's reported lamports; with 0, it cannot pay for a signature. Fees and rent do not reduce them.
 func (p *Programs) SetLamports(key sign.Key, lamports uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -146,7 +145,7 @@ func (c *Chain) newest() uint64 {
 	return uint64(c.slot)
 }
 
-// away reports whether the chain answers nobody.
+// away reports whether the chain is unreachable.
 func (c *Chain) away() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -187,7 +186,8 @@ func (p *Programs) Calls() (names []string) {
 	return names
 }
 
-// Check returns an error if tokens were made or lost: the missing ones must be burned, and no more than the fees.
+// Check returns an error if tokens were made or lost: tokens may only be missing because they were burned, up to the
+// sum of the fees.
 func (p *Programs) Check() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -111,7 +111,7 @@ func (l *ProgramLedger) Voted(_ context.Context, topic sign.Hash, provider sign.
 	return v, nil
 }
 
-// Register makes a provider one that has a stake, out of nothing.
+// Register creates a provider with a stake, and mints the stake.
 func (p *Programs) Register(at account.Provider) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

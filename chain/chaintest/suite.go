@@ -23,8 +23,8 @@ type Harness struct {
 	Step func(ctx context.Context) error // lets a few blocks pass
 }
 
-// TestLedger checks the contracts of chain.Ledger, chain.MemoLedger and chain.Blocks. Every subtest opens a ledger of
-// its own; they run in parallel.
+// TestLedger checks the contracts of chain.Ledger, chain.MemoLedger and chain.Blocks. Every subtest opens its own
+// ledger; they run in parallel.
 func TestLedger(t *testing.T, open func(t *testing.T) Harness) {
 	for name, test := range map[string]func(*testing.T, *bench){
 		"Memo":      testMemo,
@@ -50,7 +50,7 @@ type bench struct {
 	ctx context.Context
 }
 
-// RandomKey is a fresh key on the curve that nobody keeps the private half of.
+// RandomKey returns a fresh key on the curve. Its private half is discarded.
 func RandomKey() sign.Key {
 	var seed [32]byte
 	if _, err := rand.Read(seed[:]); err != nil {

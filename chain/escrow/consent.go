@@ -19,9 +19,8 @@ type Asked struct {
 
 // Consider returns the meaning of a guardian's signature, as a voucher key, on a transaction that another peer pays
 // for. It refuses, with ErrConsent, every transaction that could use the signature for anything else. The key is also
-// that of the guardian's wallet, and a signature covers each instruction that names the key. A budget is accepted in
-// one form, that of svm.Budget at the end. The guardian must judge the content itself: escrow, supervisor and
-// leases.
+// that of the guardian's wallet, and a signature covers each instruction that names the key. A budget is accepted only
+// in the form of svm.Budget, at the end. The guardian must judge the content itself: escrow, supervisor and leases.
 func Consider(net Net, key, payer sign.Key, in []svm.Instruction) (Asked, error) {
 	var a Asked
 	if payer == key {
@@ -29,7 +28,7 @@ func Consider(net Net, key, payer sign.Key, in []svm.Instruction) (Asked, error)
 	}
 	rest, _, _, budget := svm.SplitBudget(in)
 	if !budget && svm.Budgeted(in) {
-		return a, fmt.Errorf("%w: its budget is not its last two instructions, a limit and a price", ErrConsent)
+		return a, fmt.Errorf("%w: budget: want a limit and a price as the last two instructions", ErrConsent)
 	}
 	asked := false
 	for i, x := range rest {
@@ -56,12 +55,12 @@ func Consider(net Net, key, payer sign.Key, in []svm.Instruction) (Asked, error)
 		}
 		voter := slices.Contains(voters, key)
 		if names > 1 || names == 1 && !voter {
-			return Asked{}, fmt.Errorf("%w: instruction %d names the key as something else", ErrConsent, i)
+			return Asked{}, fmt.Errorf("%w: instruction %d: key in another role than voucher key", ErrConsent, i)
 		}
 		asked = asked || voter
 	}
 	if !asked {
-		return Asked{}, fmt.Errorf("%w: it needs no voucher key", ErrConsent)
+		return Asked{}, fmt.Errorf("%w: no voucher key needed", ErrConsent)
 	}
 	return a, nil
 }

@@ -12,7 +12,7 @@ import (
 
 // Params are the machines' intervals. They are not part of their state.
 type Params struct {
-	// between polls of transactions under way; each poll of an unseen transaction sends it again
+	// between polls of pending transactions; each poll of an unseen transaction sends it again
 	PollEvery time.Duration
 	// between looks at the escrow while something is waited for; well below the network's response slots
 	LookEvery time.Duration
@@ -27,8 +27,8 @@ func DefaultParams() Params {
 
 // When is the bound on a provider's unclaimed earnings. It is not part of the machine's state.
 type When struct {
-	Amount market.Amount // claim when so much is earned and not claimed
-	Slots  uint64        // or when so many slots have passed since the last claim
+	Amount market.Amount // unclaimed earnings that trigger a claim
+	Slots  uint64        // slots since the last claim that trigger the next
 }
 
 // Machine is a Deposit, a Hire or Claims: a value with a Step that returns the next one. On an error it is unchanged.

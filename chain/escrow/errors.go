@@ -6,15 +6,15 @@ import "errors"
 var (
 	// ErrNoEscrow: there is no account at the escrow's address (yet).
 	ErrNoEscrow = errors.New("escrow: not on chain")
-	// ErrOtherEscrow: it is of another network, buyer, order or opening slot than the lease and its funding say.
+	// ErrOtherEscrow: the escrow's network, buyer, order or opening slot differs from the lease and its funding.
 	ErrOtherEscrow = errors.New("escrow: not the one of this lease")
 	// ErrWindows: the network leaves a provider too little time to claim.
 	ErrWindows = errors.New("escrow: response window is too short")
 	// ErrMint: its deposit is in another token than leases are paid in, or the network takes no such token.
 	ErrMint = errors.New("escrow: another token")
-	// ErrKeys: others than the lease names sign its vouchers, or so many that no claim fits into a transaction.
+	// ErrKeys: the voucher keys differ from the lease's, or are too many for a claim to fit into a transaction.
 	ErrKeys = errors.New("escrow: other voucher keys")
-	// ErrDeadline: it may be refunded too soon after the lease's end.
+	// ErrDeadline: the escrow may be refunded too soon after the lease's end.
 	ErrDeadline = errors.New("escrow: deadline is too early")
 	// ErrRefunded: its money went back, and it makes no further payments.
 	ErrRefunded = errors.New("escrow: refunded")
@@ -34,14 +34,14 @@ var (
 var (
 	// ErrEvent: an event that this machine does not take, or a part of it that is malformed.
 	ErrEvent = errors.New("escrow: bad event")
-	// ErrLease: a lease of another order, buyer or key set, one that is there already, or one that is not there.
+	// ErrLease: the lease has another order, buyer or key set, exists already, or does not exist.
 	ErrLease = errors.New("escrow: bad lease")
 	// ErrStandby: the escrow has no such standby, or its buyer does not allow this much for it, this rate, or these
 	// slots.
 	ErrStandby = errors.New("escrow: not allowed for a standby")
 	// ErrFree: more than is free in the escrow now.
 	ErrFree = errors.New("escrow: not enough is free")
-	// ErrConsent: a transaction in which a voucher key's signature could serve for something else than a voucher key's.
+	// ErrConsent: a transaction that could use a voucher key's signature for another purpose.
 	ErrConsent = errors.New("escrow: not for a voucher key to sign")
 	// ErrTooMany: more leases than one transaction can set money aside for, or than an escrow is kept for here.
 	ErrTooMany = errors.New("escrow: too many leases")

@@ -33,7 +33,7 @@ type (
 	End struct{}
 )
 
-// Retired is a lease that is over.
+// Retired is an ended lease.
 type Retired struct {
 	Lease market.LeaseID
 	// Final is the provider's final receipt, which frees the rest at once. If nil, the provider has the network's
@@ -61,7 +61,7 @@ type (
 
 // Events of both.
 type (
-	// Ticked reports that time passed. Due at Next; harmless at any time; the first thing after restoring.
+	// Ticked reports that time has passed. It is due at Next and first after restoring, and harmless at any other time.
 	Ticked struct{}
 	// Signed answers Sign, with one result for each of its orders.
 	Signed struct{ Results []SignResult }
@@ -70,22 +70,22 @@ type (
 		No       uint32
 		Rejected string         // an endpoint judged that it would fail, and why
 		Status   chain.TxStatus // when Err is empty
-		Err      string         // nothing is known of its status, and why
+		Err      string         // the reason why its status is unknown
 		Gone     bool           // ... because the endpoints' memory does not reach back to it
 	}
 	// Looked answers Look. Both views are of the same accounts, one at each level.
 	Looked struct {
 		Escrow           sign.Key
 		Confirmed, Final View
-		Err              string // nothing is known, and why
+		Err              string // the reason why the state is unknown
 	}
 )
 
-// SignResult is one transaction, or why there is none.
+// SignResult is one transaction, or the reason why there is none.
 type SignResult struct {
 	No      uint32
 	Tx      chain.Prepared
-	Err     string // nothing was signed, and why
+	Err     string // the reason why it was not signed
 	TooLong bool   // ... because it does not fit into one transaction
 }
 
@@ -122,7 +122,7 @@ type (
 	}
 )
 
-// SignOrder asks for one transaction.
+// SignOrder requests one signed transaction.
 type SignOrder struct {
 	No           uint32
 	Instructions []svm.Instruction
@@ -134,8 +134,8 @@ type SignOrder struct {
 
 // Effects of a Deposit for its buyer. Final ones come at least once: after restoring, the first tick repeats them.
 type (
-	// Opening: the escrow's address is decided and journalled. It changes only if there will certainly never be such an
-	// escrow; then the effect is repeated.
+	// Opening: the escrow's address is decided and journalled. It changes only if the escrow can certainly never be
+	// opened; then the effect is repeated.
 	Opening struct {
 		Escrow sign.Key
 		Opened uint64
@@ -156,8 +156,8 @@ type (
 	}
 	// Refunded: the refund owner has this amount in all, finalized.
 	Refunded struct{ Amount market.Amount }
-	// Closed: it is over, nothing is left on chain and all rent is back. Refunded is all that came back over its life,
-	// as far as was seen.
+	// Closed: the deposit has ended, no account is left on chain, and all rent is recovered. Refunded is the sum of all
+	// seen refunds.
 	Closed struct{ Refunded market.Amount }
 )
 

@@ -12,7 +12,7 @@ import (
 )
 
 // Funding is the place of a lease's money on chain, together with buyer and order, which are the lease's if Funding has
-// none. A buyer sends it to its provider; nothing in it is believed until CheckFunding. Layout, little-endian:
+// none. A buyer sends it to its provider, which verifies it with CheckFunding. Layout, little-endian:
 //
 //	offset  size  field
 //	     0     8  opened: the slot in the escrow's address
@@ -25,8 +25,8 @@ type Funding struct {
 	Tranche uint16        `json:"tranche"`
 	Index   uint16        `json:"index"`
 	Proof   tranche.Proof `json:"proof"`
-	// Buyer and Order are those of the escrow where the lease names others: the leases of a job that guardians
-	// supervise name the job's key and, for a rank that was replaced, a later order. Both zero: they are the lease's.
+	// Buyer and Order are the escrow's, if they differ from the lease's: the leases of a guarded job name the job's key
+	// and, for a replaced rank, a later order. Both zero: they are the lease's.
 	Buyer sign.Key       `json:"buyer,omitzero"`
 	Order market.OrderID `json:"order,omitzero"`
 }
@@ -60,7 +60,7 @@ func (f Funding) of(core market.LeaseCore) (buyer sign.Key, order market.OrderID
 	return f.Buyer, f.Order
 }
 
-// UnmarshalFunding reads the layout and nothing after it. market.ErrMalformed.
+// UnmarshalFunding decodes the layout without trailing bytes. It returns market.ErrMalformed otherwise.
 func UnmarshalFunding(b []byte) (Funding, error) {
 	if len(b) <= fundingHead || len(b) > MaxFunding {
 		return Funding{}, fmt.Errorf("%w: funding of %d bytes", market.ErrMalformed, len(b))
@@ -114,7 +114,7 @@ func CheckFunding(
 		return 0, ErrRetired
 	}
 	if landed = market.Slot(t.Opened); landed > core.ActivateBefore {
-		return 0, fmt.Errorf("%w: slot %d, it had to be by %d", ErrLate, landed, core.ActivateBefore)
+		return 0, fmt.Errorf("%w: slot %d, want by %d", ErrLate, landed, core.ActivateBefore)
 	}
 	return landed, nil
 }
@@ -130,7 +130,7 @@ func checkEscrow(net Net, view View, core market.LeaseCore, keys market.KeySet, 
 	case e.State != account.EscrowOpen:
 		return ErrRefunded
 	case uint64(core.End)+net.Margin() < uint64(core.End) || uint64(core.End)+net.Margin() > e.Deadline:
-		return fmt.Errorf("%w: slot %d, the lease ends at %d and %d slots more must be left",
+		return fmt.Errorf("%w: slot %d: the lease ends at %d, with %d more slots required",
 			ErrDeadline, e.Deadline, core.End, net.Margin())
 	case e.Outstanding+e.Fee < e.Fee || uint64(view.Vault) < e.Outstanding+e.Fee:
 		return fmt.Errorf("%w: %d, and owes %d", ErrVault, view.Vault, e.Outstanding+e.Fee)
@@ -138,7 +138,7 @@ func checkEscrow(net Net, view View, core market.LeaseCore, keys market.KeySet, 
 	return nil
 }
 
-// checkWhose reports whether an escrow is the one that a funding names, of this network and its token.
+// checkWhose returns an error unless an escrow is the escrow of a funding, on this network and with its token.
 func checkWhose(net Net, e *account.Escrow, core market.LeaseCore, f Funding) error {
 	buyer, order := f.of(core)
 	switch {

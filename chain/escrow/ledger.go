@@ -1,12 +1,12 @@
 // Package escrow is settlement through Starling's program: a job's deposit is locked before its work starts, and its
-// providers claim the amounts of their vouchers. It is pure: it reads no clock and starts nothing.
+// providers claim the amounts of their vouchers. It is pure: it reads no clock and starts no goroutine.
 //
-// The program makes claims cumulative and gives every escrow an address of its own, so that only the chain's state
-// matters. The machines compare it with the wanted state and send the difference. A transaction is in the journal
-// before it is sent.
+// The program makes claims cumulative and gives every escrow an address of its own, so only the chain's state matters.
+// The machines compare it with the wanted state and send the difference. A transaction is journalled before it is sent.
 //
-// This package holds the language of the machines, their ledger, the queue of a machine's transactions, and the checks
-// that need no machine. The machines are below it: deposit is the buyer's and a supervisor's, claims are a provider's.
+// This package has the events and effects of the machines, their ledger, the queue of a machine's transactions, and the
+// checks that need no machine. The machines are below it: deposit is the buyer's and a supervisor's, claims are a
+// provider's.
 package escrow
 
 import (
@@ -35,10 +35,10 @@ type View struct {
 	Slot     market.Slot
 	Escrow   *account.Escrow // nil: there is no such account
 	Vault    market.Amount
-	Tranches map[uint16]account.Tranche // the requested ones that exist
+	Tranches map[uint16]account.Tranche // the requested tranches, where they exist
 }
 
-// Free is the amount in an escrow that is there which nobody could claim.
+// Free is the unreserved amount of an existing escrow, which no claim can reach.
 func (v View) Free() market.Amount {
 	owed := market.Amount(v.Escrow.Outstanding + v.Escrow.Fee)
 	return v.Vault - min(v.Vault, owed)
@@ -51,8 +51,8 @@ type Ledger interface {
 	// Look reads an escrow and some of its tranches. Where several endpoints are configured, two must agree.
 	Look(ctx context.Context, escrow sign.Key, tranches []uint16, level Level) (View, error)
 	// Bid returns the instructions and, after them, the two of program.Budget. The limit is program.Units of them. The
-	// price is the recent price of the accounts that they write, twice as much for each retry, and bounded by the
-	// amount at stake in base units of the token.
+	// price is the recent price of the written accounts, doubled for each retry, and bounded by the stake in base units
+	// of the token.
 	Bid(ctx context.Context,
 		instructions []svm.Instruction, stake market.Amount, retries uint8) ([]svm.Instruction, error)
 	// Sign makes a transaction of these instructions, signed and paid for by the ledger's key and signed by the others

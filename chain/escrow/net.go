@@ -32,12 +32,12 @@ func NewNet(at sign.Key, n account.Network, mint sign.Key) (Net, error) {
 	return Net{}, fmt.Errorf("%w: network %s does not take %s", ErrMint, n.Params.Network, mint)
 }
 
-// Claims are made one at a time: where one is under way when a leaf is retired, it has to be final before the last one
-// is sent, and that one has to land.
+// Claims are made one at a time. If one is pending when a leaf is retired, it must be final before the last one is
+// sent, and the last one must land.
 const (
 	finalSlots = 32 // after which a block is final, on a chain that runs
-	// MinResponseSlots is the least that a network's response slots may be: twice the time to finality, and as much
-	// again to notice, to send, and for a transaction that was lost once.
+	// MinResponseSlots is the minimum of a network's response slots: twice the time to finality, and the same again to
+	// notice, to send, and to repeat one lost transaction.
 	MinResponseSlots = 3 * finalSlots
 )
 
@@ -45,7 +45,7 @@ const (
 // their earnings in them.
 func CheckWindows(p account.Params) error {
 	if p.ResponseSlots < MinResponseSlots {
-		return fmt.Errorf("%w: %d slots for a provider to claim when its lease is retired, at least %d are needed",
+		return fmt.Errorf("%w: response slots: got %d, want at least %d",
 			ErrWindows, p.ResponseSlots, MinResponseSlots)
 	}
 	return nil
@@ -75,8 +75,8 @@ func (n Net) MintIndex() uint8 { return n.index }
 // Margin is how many slots after an escrow's deadline its providers may still claim.
 func (n Net) Margin() uint64 { return uint64(n.Account.Params.MarginSlots) }
 
-// How long a claim's transaction is, in bytes: 741 with 11 accounts and 52 for its budget, less 212 when 8 of them are
-// named by a lookup table, and for each key that signs its voucher and each step of its path so much more.
+// The size of a claim's transaction in bytes: 741 with 11 accounts, plus 52 for its budget. A lookup table of 8
+// accounts saves 212. Each voucher key adds claimKey, each step of the path claimSibling.
 const (
 	claimSize    = 741 + svm.BudgetSize
 	claimTable   = 212
@@ -84,8 +84,8 @@ const (
 	claimSibling = 40
 )
 
-// ClaimFits reports whether a claim fits into one transaction, with so many keys that sign its voucher and so long a
-// path in its tranche. Table means that a lookup table names its accounts.
+// ClaimFits reports whether a claim fits into one transaction, given the number of voucher keys and the length of its
+// path in the tranche. Table means that a lookup table names its accounts.
 func ClaimFits(keys uint8, path int, table bool) bool {
 	size := claimSize + claimKey*int(keys) + claimSibling*path
 	if table {
@@ -101,8 +101,8 @@ func leavesFit(keys uint8, table bool) (leaves int) {
 	return leaves
 }
 
-// LeavesFit is how many leaves a tranche may have so that every claim on it fits into one transaction, vouchers being
-// signed by the set's threshold. (Each of its providers may need a lookup table for it.)
+// LeavesFit is the maximum number of leaves of a tranche with which every claim fits into one transaction. Vouchers are
+// signed by the set's threshold. Providers may need a lookup table.
 func LeavesFit(keys market.KeySet) int { return leavesFit(keys.Threshold, true) }
 
 // LeavesFitBare is how many leaves a tranche may have so that no claim on it needs a lookup table.

@@ -11,8 +11,8 @@ import (
 type Outcome struct {
 	Tx      QueuedTx
 	Status  chain.TxStatus
-	Known   bool // the chain has shown something new
-	Over    bool // the outcome is certain, or nobody remembers it: it is under way no more
+	Known   bool // there is new information from the chain
+	Over    bool // no longer pending: the outcome is certain, or no endpoint remembers the transaction
 	Effects []Effect
 }
 
@@ -72,7 +72,7 @@ func (q *Queue) ended(now time.Time, p Params, o Outcome) []Effect {
 		q.found(x.Task)
 	case x.State == chain.Expired && x.rejects == 0:
 		q.lose(now, x.Task)
-	case x.State == chain.Failed || x.rejects > 0: // it was not just lost on the way
+	case x.State == chain.Failed || x.rejects > 0: // refused, not lost
 		reason := o.Status.Err
 		if reason == "" {
 			reason = "transaction " + x.State.String()

@@ -11,8 +11,8 @@ import (
 // MaxPurses is how many accounts one request reads.
 const MaxPurses = 100
 
-// Purse is an account of which an order can be paid, as the chain shows it: a token account of the network's mint that
-// is not frozen, or an escrow of the network. Zero: the account is neither.
+// Purse is an account on chain that can pay an order: an unfrozen token account of the network's mint, or an escrow of
+// the network. Zero: the account is neither.
 type Purse struct {
 	Owner, Delegate   sign.Key // of a token account; a zero Delegate: it has none
 	Amount, Delegated market.Amount
@@ -43,6 +43,6 @@ func (p Purse) Hires(by, provider sign.Key) market.Amount {
 			budget = max(budget, s.Budget)
 		}
 	}
-	gone := e.Paid + e.Refunded + e.Outstanding // no more than was deposited
+	gone := e.Paid + e.Refunded + e.Outstanding // at most the deposit
 	return min(budget, market.Amount(e.Deposited-min(e.Deposited, gone)))
 }

@@ -12,9 +12,9 @@ import (
 
 // Limits of a Queue.
 const (
-	MaxTxs     = 16  // transactions under way at once
+	MaxTxs     = 16  // pending transactions
 	MaxReason  = 512 // bytes of a reason
-	MaxRejects = 3   // after so many a transaction that may be sent any number of times is given up for another
+	MaxRejects = 3   // rejections before a repeatable transaction is replaced by another
 
 	maxBackoff = 5  // how often RetryAfter may double
 	maxDeaf    = 2  // and where only the answer is missing
@@ -26,14 +26,13 @@ const (
 // did.
 const bidWindow = 10 * time.Minute
 
-// Queue is the transactions of one machine that are under way: signed, then journalled, then sent until their outcome
-// is certain.
+// Queue is the pending transactions of one machine: signed, then journalled, then sent until their outcome is certain.
 //
 //	May ─▶ Ask ─▶ (ledger signs) ─▶ Signed ─▶ journal ─▶ Push ─▶ Pushed ─▶ over: finalized, failed, expired
 //	 ▲                                 │                  ▲         │
 //	 └──────── later, after an error ──┴──────────────────┴── Tick ─┘
 //
-// It is a value in its machine's state. It decides when to send again and how much to bid, and nothing about the
+// It is a value in its machine's state. It decides when to send again and how much to bid, without regard to the
 // escrow.
 type Queue struct {
 	Reason string // of the last failure; empty when all goes well
@@ -47,13 +46,13 @@ type Queue struct {
 // NewQueue returns an empty queue.
 func NewQueue() Queue { return Queue{number: 1} }
 
-// Clone returns a copy that shares nothing.
+// Clone returns a deep copy.
 func (q Queue) Clone() Queue {
 	q.txs, q.tries, q.losses = slices.Clone(q.txs), slices.Clone(q.tries), slices.Clone(q.losses)
 	return q
 }
 
-// Len is the number of transactions under way.
+// Len is the number of pending transactions.
 func (q *Queue) Len() int { return len(q.txs) }
 
 // Clear drops all transactions, and the reason.
@@ -62,25 +61,25 @@ func (q *Queue) Clear() { q.txs, q.Reason = nil, "" }
 // Note makes text the reason of the last failure.
 func (q *Queue) Note(text string) { q.Reason = Clip(text) }
 
-// Under reports whether a transaction for such a task is under way.
+// Under reports whether a transaction for such a task is pending.
 func (q *Queue) Under(is func(Task) bool) bool {
 	return slices.ContainsFunc(q.txs, func(x QueuedTx) bool { return is(x.Task) })
 }
 
-// UnderKind reports whether a transaction of the kind is under way.
+// UnderKind reports whether a transaction of the kind is pending.
 func (q *Queue) UnderKind(k TaskKind) bool { return q.Under(func(t Task) bool { return t.Kind == k }) }
 
-// UnderSigned reports whether a signed transaction of the kind is under way.
+// UnderSigned reports whether a signed transaction of the kind is pending.
 func (q *Queue) UnderSigned(k TaskKind) bool {
 	return slices.ContainsFunc(q.txs, func(x QueuedTx) bool { return x.Task.Kind == k && x.signed() })
 }
 
-// UnderState reports whether one of the kind is under way and has come so far.
+// UnderState reports whether a transaction of the kind is pending and has reached the state.
 func (q *Queue) UnderState(k TaskKind, s chain.TxState) bool {
 	return slices.ContainsFunc(q.txs, func(x QueuedTx) bool { return x.Task.Kind == k && x.State == s })
 }
 
-// Unseen reports whether a transaction for such a task is under way that no supermajority voted for yet.
+// Unseen reports whether a pending transaction for such a task is not confirmed yet.
 func (q *Queue) Unseen(is func(Task) bool) bool {
 	return slices.ContainsFunc(q.txs, func(x QueuedTx) bool { return is(x.Task) && x.State < chain.Confirmed })
 }
@@ -98,7 +97,7 @@ func (q *Queue) May(now time.Time, t Task) (fails uint8, ok bool) {
 	return 0, true
 }
 
-// Ask begins a transaction, with so much at stake.
+// Ask begins a transaction. The stake is the amount at risk, which bounds the bid.
 func (q *Queue) Ask(now time.Time, t Task, stake market.Amount, in ...svm.Instruction) SignOrder {
 	q.txs = append(q.txs, QueuedTx{No: q.number, Task: t})
 	q.number++
@@ -117,7 +116,7 @@ func (q *Queue) retries(now time.Time, t Task) uint8 {
 	return 0
 }
 
-// lose counts one that expired without a trace.
+// lose counts a transaction that expired unseen.
 func (q *Queue) lose(now time.Time, t Task) {
 	times := q.retries(now, t)
 	q.found(t)
@@ -160,8 +159,8 @@ func (q *Queue) Succeeded(t Task) {
 	q.Reason = ""
 }
 
-// Signed takes answers to Sign. The signed transactions must be journalled before the effects run. Send reports whether
-// a task is still wanted. TooLong are the tasks whose transactions do not fit.
+// Signed processes answers to Sign. The signed transactions must be journalled before the effects run. Send reports
+// whether a task is still needed. TooLong lists the tasks with a transaction that does not fit.
 func (q *Queue) Signed(
 	now time.Time, p Params, ev Signed, send func(Task) bool,
 ) (effects []Effect, change bool, tooLong []Task) {
@@ -205,7 +204,7 @@ func (q *Queue) Tick(now time.Time, p Params, send func(Task) bool) (effects []E
 	return effects
 }
 
-// Soonest is when something is due: a poll, or next.
+// Soonest is the time of the next poll, or next if that is earlier.
 func (q *Queue) Soonest(next time.Time) time.Time {
 	for _, x := range q.txs {
 		if x.signed() && (next.IsZero() || x.next.Before(next)) {

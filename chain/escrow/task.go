@@ -62,8 +62,8 @@ func (k *TaskKind) UnmarshalText(text []byte) error {
 // claims, since payments are known by their results, nor for funding, which takes one transaction at a time.
 func (k TaskKind) again() bool { return k >= TaskBegin && k <= TaskCloseEscrow }
 
-// Task is the purpose of a transaction. Two of one task are never under way at once. Transactions of one escrow may be
-// sent any number of times: the program refuses to do anything twice.
+// Task is the purpose of a transaction. At most one transaction of a task is pending. Transactions of one escrow may be
+// sent any number of times: the program refuses repetitions.
 type Task struct {
 	Kind    TaskKind
 	Tranche uint16
@@ -71,7 +71,7 @@ type Task struct {
 	Amount  market.Amount
 }
 
-// QueuedTx is one transaction under way. Without an id it is being signed, and lives in memory only.
+// QueuedTx is one pending transaction. Without an id it is being signed, and exists in memory only.
 type QueuedTx struct {
 	No       uint32
 	Task     Task
@@ -86,8 +86,8 @@ type QueuedTx struct {
 // signed reports whether the transaction exists.
 func (x QueuedTx) signed() bool { return x.Prepared.ID != "" }
 
-// loss counts the transactions for a task that expired without a trace, in memory only. After a restart bids begin
-// anew, and journalled transactions are sent unchanged.
+// loss counts the transactions for a task that expired unseen, in memory only. After a restart bids start from the
+// beginning, and journalled transactions are sent unchanged.
 type loss struct {
 	task  Task // its amount is 0
 	times uint8

@@ -55,7 +55,7 @@ func instruction(program sign.Key, d data, accounts ...svm.Meta) svm.Instruction
 	return svm.Instruction{Program: program, Data: d, Accounts: accounts}
 }
 
-// optional names an account that a call may lack: the program's own address stands for a missing one.
+// optional names an optional account: the program's own address represents a missing one.
 func optional(program, k sign.Key, as func(sign.Key) svm.Meta) svm.Meta {
 	if k.IsZero() {
 		return reads(program)
@@ -78,7 +78,7 @@ func appendSigners(to []svm.Meta, keys []sign.Key) []svm.Meta {
 	return to
 }
 
-// terms are those of a lease in a call's data.
+// terms encodes a lease's terms in a call's data.
 func terms(rate market.Rate, most market.Amount, start, end market.Slot) []byte {
 	return data{}.U64(uint64(rate)).U64(uint64(most)).U64(uint64(start)).U64(uint64(end))
 }

@@ -22,7 +22,7 @@ const (
 	StatementVerdict Statement = 3
 )
 
-// Form is the tag that it is signed under and the length of its layout; "" and 0 for one that is unknown.
+// Form returns the statement's signing tag and the length of its layout; "" and 0 if its kind is unknown.
 func (s Statement) Form() (tag sign.Tag, size int) {
 	switch s {
 	case StatementAnswer:
@@ -35,7 +35,7 @@ func (s Statement) Form() (tag sign.Tag, size int) {
 	return "", 0
 }
 
-// State writes down a statement of an audit that somebody signed: SignedStatement stands in the same transaction.
+// State records a signed statement of an audit. SignedStatement must be in the same transaction.
 type State struct {
 	Reporter sign.Key // pays, and gets the rent back
 	Network  sign.Key

@@ -103,7 +103,7 @@ func (c AddStandbyTranche) Instruction(program sign.Key) svm.Instruction {
 	return instruction(program, d, appendSigners(accounts, c.Signers)...)
 }
 
-// TopUp adds to the deposit of an open escrow. Anybody may.
+// TopUp adds to the deposit of an open escrow. It is permissionless.
 type TopUp struct {
 	Escrow    sign.Key
 	Vault     sign.Key
@@ -120,7 +120,8 @@ func (c TopUp) Instruction(program sign.Key) svm.Instruction {
 		writes(c.Escrow), writes(c.Vault), writes(c.Source), signs(c.Authority), reads(c.Mint), tokenProgram)
 }
 
-// Claim pays a provider the amount due under a voucher: VoucherSigned stands in the same transaction. Anybody may.
+// Claim pays a provider the amount due under a voucher. VoucherSigned must be in the same transaction. It is
+// permissionless.
 type Claim struct {
 	Escrow      sign.Key
 	Tranche     sign.Key
@@ -178,7 +179,7 @@ func (c RetireBegin) Instruction(program sign.Key) svm.Instruction {
 	return instruction(program, data{tagRetire, retireBegin}.U16(c.Index), appendSigners(accounts, c.Signers)...)
 }
 
-// RetireFinish frees the unclaimed rest of a leaf when its window is over. Anybody may.
+// RetireFinish frees the unclaimed rest of a leaf after its window. It is permissionless.
 type RetireFinish struct {
 	Escrow  sign.Key
 	Tranche sign.Key
@@ -195,7 +196,7 @@ func (c RetireFinish) Instruction(program sign.Key) svm.Instruction {
 		writes(c.Escrow), writes(c.Tranche))
 }
 
-// RetireFinal frees at once the amount that a provider gave up by its final receipt: FinalSigned stands in the same
+// RetireFinal immediately frees the amount that a provider's final receipt waives. FinalSigned must be in the same
 // transaction.
 type RetireFinal struct {
 	Escrow  sign.Key
@@ -222,8 +223,8 @@ func FinalSigned(d sign.Domain, core verify.ReceiptCore, by sign.Signature) svm.
 		Message: d.Preimage(sign.TagReceipt, layout[:])}
 }
 
-// Refund pays back to the refund owner: the free money if the buyer signs, everything but fees once the deadline and
-// the network's margin are over.
+// Refund pays back to the refund owner: the free money if the buyer signs, everything but fees after the deadline and
+// the network's margin.
 type Refund struct {
 	Escrow      sign.Key
 	Vault       sign.Key
@@ -241,7 +242,7 @@ func (c Refund) Instruction(program sign.Key) svm.Instruction {
 	return instruction(program, data{tagRefund}, appendPayee(accounts, c.Payee)...)
 }
 
-// Sweep splits an escrow's fees. Anybody may.
+// Sweep splits an escrow's fees. It is permissionless.
 type Sweep struct {
 	Escrow   sign.Key
 	Vault    sign.Key
@@ -259,7 +260,7 @@ func (c Sweep) Instruction(program sign.Key) svm.Instruction {
 		optional(program, c.Pool, writes), optional(program, c.Treasury, writes), optional(program, c.Referrer, writes))
 }
 
-// CloseTranche ends a tranche without outstanding money, or of a refunded escrow. Anybody may.
+// CloseTranche closes a tranche without outstanding money, or of a refunded escrow. It is permissionless.
 type CloseTranche struct {
 	Escrow    sign.Key
 	Tranche   sign.Key

@@ -11,7 +11,7 @@ import (
 	"github.com/starling-network/starling/verify"
 )
 
-// Attest writes down a receipt that provider and buyer signed: SignedReceipt stands in the same transaction.
+// Attest records a receipt that provider and buyer signed. SignedReceipt must be in the same transaction.
 type Attest struct {
 	Reporter sign.Key // pays, and gets the rent back
 	Network  sign.Key
@@ -124,7 +124,7 @@ func UnmarshalAttested(b []byte) (Attested, error) {
 	return a, nil
 }
 
-// AttestedSeeds are made of a network, the reporter of a receipt, and the receipt's hash (that of its core).
+// AttestedSeeds are derived from a network, the reporter of a receipt, and the receipt's hash (its core's).
 func AttestedSeeds(network, reporter sign.Key, receipt sign.Hash) [][]byte {
 	return [][]byte{[]byte("attested"), network[:], reporter[:], receipt[:]}
 }

@@ -6,7 +6,7 @@ import (
 	"github.com/starling-network/starling/market/sign"
 )
 
-// InitNetwork creates a network of the parameters, for ever. Anybody may.
+// InitNetwork creates a permanent network with the parameters. It is permissionless.
 type InitNetwork struct {
 	Payer   sign.Key
 	Network sign.Key // NetworkAddress
@@ -23,7 +23,7 @@ func (c InitNetwork) Instruction(program sign.Key) svm.Instruction {
 	return instruction(program, data{tagInitNetwork}.Bytes(c.Params.Marshal()...), accounts...)
 }
 
-// SetAuthority hands a network's authority on, or with the zero key gives it up for ever.
+// SetAuthority transfers a network's authority to another key. The zero key removes it permanently.
 type SetAuthority struct {
 	Authority sign.Key
 	Network   sign.Key
@@ -36,7 +36,7 @@ func (c SetAuthority) Instruction(program sign.Key) svm.Instruction {
 	return instruction(program, data{tagSetAuthority}.Key(c.New), signs(c.Authority), writes(c.Network))
 }
 
-// InitPool creates the verifiers' pool of one mint. Anybody may.
+// InitPool creates the verifiers' pool of one mint. It is permissionless.
 type InitPool struct {
 	Payer   sign.Key
 	Network sign.Key

@@ -55,7 +55,7 @@ func (c Update) Instruction(program sign.Key) svm.Instruction {
 	return instruction(program, d, signs(c.Signer), writes(c.Provider))
 }
 
-// Stake adds to a provider's stake. Anybody may.
+// Stake adds to a provider's stake. It is permissionless.
 type Stake struct {
 	Authority sign.Key // owns the source or is its delegate
 	Source    sign.Key

@@ -7,7 +7,7 @@ import (
 	"github.com/starling-network/starling/market/sign"
 )
 
-// Bond bonds an amount more of a provider's stake: it votes, and cannot be asked back.
+// Bond bonds an additional amount of a provider's stake. Bonded stake votes, and cannot be withdrawn.
 type Bond struct {
 	Owner    sign.Key
 	Network  sign.Key
@@ -94,7 +94,7 @@ func (c CastVote) Instruction(program sign.Key) svm.Instruction {
 		optional(program, c.Former, writes))
 }
 
-// CloseVote ends the note of a vote that is over; the rent goes back. Anybody may.
+// CloseVote closes the account of a finished vote and returns its rent. It is permissionless.
 type CloseVote struct {
 	Vote      sign.Key
 	RentPayer sign.Key
@@ -105,7 +105,7 @@ func (c CloseVote) Instruction(program sign.Key) svm.Instruction {
 	return instruction(program, data{tagCloseVote}, writes(c.Vote), writes(c.RentPayer))
 }
 
-// Enact makes rules that were voted for those of the network. Anybody may.
+// Enact replaces the network's rules with the rules of a carried ballot. It is permissionless.
 type Enact struct {
 	Network sign.Key
 	Ballot  sign.Key
@@ -116,7 +116,7 @@ func (c Enact) Instruction(program sign.Key) svm.Instruction {
 	return instruction(program, data{tagEnact}, writes(c.Network), writes(c.Ballot))
 }
 
-// CloseBallot ends a ballot of which nothing can come any more; the rent goes back. Anybody may.
+// CloseBallot closes a ballot that can no longer take effect, and returns its rent. It is permissionless.
 type CloseBallot struct {
 	Ballot    sign.Key
 	RentPayer sign.Key
@@ -127,7 +127,7 @@ func (c CloseBallot) Instruction(program sign.Key) svm.Instruction {
 	return instruction(program, data{tagCloseBallot}, writes(c.Ballot), writes(c.RentPayer))
 }
 
-// InitEmission creates the token account that the emission is paid from. Anybody may.
+// InitEmission creates the token account that the emission is paid from. It is permissionless.
 type InitEmission struct {
 	Payer    sign.Key
 	Network  sign.Key
@@ -141,7 +141,7 @@ func (c InitEmission) Instruction(program sign.Key) svm.Instruction {
 		pays(c.Payer), reads(c.Network), reads(c.Mint), writes(c.Emission), tokenProgram, systemProgram)
 }
 
-// Accept accepts the rewards that more than two thirds confirmed, and sets their sum aside. Anybody may.
+// Accept accepts rewards with more than two thirds of the votes, and sets their sum aside. It is permissionless.
 type Accept struct {
 	Payer   sign.Key
 	Network sign.Key
@@ -159,7 +159,7 @@ func (c Accept) Instruction(program sign.Key) svm.Instruction {
 		writes(c.Vault), tokenProgram, systemProgram)
 }
 
-// ClaimReward pays one reward. Anybody may.
+// ClaimReward pays one reward. It is permissionless.
 type ClaimReward struct {
 	Payout      sign.Key
 	Vault       sign.Key
@@ -179,7 +179,8 @@ func (c ClaimReward) Instruction(program sign.Key) svm.Instruction {
 	return instruction(program, d, appendPayee(accounts, c.Payee)...)
 }
 
-// ClosePayout ends an epoch's payout; the unclaimed rest goes back to its source, the rent to its payer. Anybody may.
+// ClosePayout closes an epoch's payout. The unclaimed rest returns to its source, the rent to its payer. It is
+// permissionless.
 type ClosePayout struct {
 	Payout    sign.Key
 	Vault     sign.Key

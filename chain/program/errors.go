@@ -17,13 +17,13 @@ func (c Code) Error() string {
 	if m, ok := meanings[c]; ok {
 		return "program: " + m
 	}
-	return fmt.Sprintf("program: error %d, which this version does not know", uint32(c))
+	return fmt.Sprintf("program: unknown error %d", uint32(c))
 }
 
 const customError = " failed: custom program error: 0x"
 
-// Refusal finds the program's reason for a refusal in a transaction's log. Another program that it called may have
-// refused instead, with numbers of its own: then ok is false, and by names that program.
+// Refusal finds the program's reason for a refusal in a transaction's log. If another program that it called refused,
+// with its own numbers, ok is false and by names that program.
 func Refusal(program sign.Key, logs []string) (c Code, by string, ok bool) {
 	for _, line := range logs {
 		rest, isProgram := strings.CutPrefix(line, "Program ")

@@ -21,8 +21,8 @@ var ErrCall = errors.New("program: not a call about an escrow, an anchor or an a
 const maxCallAccounts = 16
 
 // ParseCall parses a call about an escrow, an anchor or an audit, of the program at an address. ed is the number of the
-// signatures' instruction, -1 where none is needed. The result is written again to check it. The bytes must be equal,
-// and every account must have at least the call's permissions (permissions of one instruction hold for its whole
+// signatures' instruction, -1 if none is needed. The result is encoded again as a check. The bytes must be equal, and
+// every account must have at least the call's permissions (permissions of one instruction hold for its whole
 // transaction). It returns ErrCall.
 func ParseCall(at sign.Key, in svm.Instruction) (call Call, ed int, err error) {
 	if in.Program != at || len(in.Data) == 0 || len(in.Accounts) > maxCallAccounts {

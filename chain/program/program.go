@@ -12,17 +12,17 @@
 //   - With Solana's own tools: `cargo build-sbf` in this folder, which makes target/deploy/starling.so. Its bytes
 //     differ: another compiler, another linker.
 //
-// The second way has not been run: the crate solana-cargo-build-sbf (4.0.0) only calls the compiler, which it downloads
-// with the platform tools from a release page; no package of the registries (crates.io, npm, PyPI, Debian) was found
-// that has them. Instead, with cargo 1.95, these were run: `cargo check`, `cargo build --release` and `cargo test` of
+// The second way has not been run. The crate solana-cargo-build-sbf (4.0.0) only calls the compiler, which it downloads
+// with the platform tools from a release page. No package of the registries (crates.io, npm, PyPI, Debian) was found to
+// contain them. Instead, with cargo 1.95, these were run: `cargo check`, `cargo build --release` and `cargo test` of
 // the same manifest for the host, where the syscalls are those of src/host.rs.
 //
 // `cargo test` runs the tests of the parts that need no chain. Tests of the whole run on two engines
 // (testnet/programtest).
 //
-// Folders: account has the accounts; sbpf is the linker, toolchain runs the compiler, build is the command; model has
-// the effect of each call in Go, and modeltest makes random sequences of calls; idl writes the interface for other
-// clients; testdata/probe is a program that tests the runtime features that the real one relies on.
+// Folders: account has the accounts. sbpf is the linker, toolchain runs the compiler, and build is the command. model
+// has the effect of each call in Go, and modeltest makes random sequences of calls. idl writes the interface for other
+// clients. testdata/probe is a program that tests the runtime features of the real one.
 //
 // Layouts, calls and errors are in PROTOCOL.md; possible attacks and their defences in THREATS.md.
 package program

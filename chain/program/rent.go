@@ -8,7 +8,7 @@ import (
 	"github.com/starling-network/starling/market/sign"
 )
 
-// Where the instructions' data says how large an account will be.
+// Offsets of the counts in the instructions' data that determine an account's size.
 const (
 	openStandbysAt   = 123 // OpenEscrow: number of standbys, u8
 	openFixed        = 10  // accounts before the voucher keys

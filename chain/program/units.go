@@ -26,7 +26,7 @@ const (
 	unitsBuiltin   = 3_000  // the cluster's default for a call of a built-in program
 	unitsOther     = 200_000
 	// A slash pays three token accounts. A provider may have bought from itself with keys whose token accounts take
-	// many tries to derive. Each further try doubles the search for such a key, so nobody finds one that takes 60.
+	// many tries to derive. Each further try doubles the search for such a key, so a key with 60 tries is infeasible.
 	unitsAddress = 60 * 1500
 	unitsSlash   = 30_000 + 3*unitsAddress
 )

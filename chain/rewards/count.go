@@ -22,14 +22,14 @@ const (
 	MaxCertificates = MaxWindows * audit.MaxCertificate
 )
 
-// Epoch is an epoch and its windows of audits: those that begin in it, From to To − 1.
+// Epoch is an epoch and the audit windows that begin in it, From to To − 1.
 type Epoch struct {
 	Number   uint64
 	From, To audit.Window
 }
 
-// EpochOf is epoch number n of a network with windows of so many slots. ErrEpoch when it never ends or has too many
-// windows.
+// EpochOf returns epoch number n of a network with windows of the given slots. It returns ErrEpoch if the epoch never
+// ends or has too many windows.
 func EpochOf(v account.Votes, slots, n uint64) (Epoch, error) {
 	end := v.EpochEnd(n)
 	if !v.On() || slots == 0 || end == ^uint64(0) {
@@ -43,7 +43,7 @@ func EpochOf(v account.Votes, slots, n uint64) (Epoch, error) {
 	return e, nil
 }
 
-// Last is the number of the newest epoch that is over at a slot; false while none is.
+// Last returns the number of the newest epoch that has ended at a slot; false if there is none.
 func Last(v account.Votes, now market.Slot) (uint64, bool) {
 	if !v.On() || uint64(now) < v.EpochEnd(0) {
 		return 0, false
@@ -88,9 +88,9 @@ type Tally struct {
 }
 
 // The unit of capacity: a billionth of the floor of a card of the class gpu/h100. A unit counts by the least of its two
-// rates and its memory, and for no more than ten of such cards. The least of three sums is no less than the sum of the
-// least: a card that is shared out to several identities, all of which answer at one instant, would count for no more
-// than the card, if times were of the hardware alone. They are not: chain/PROTOCOL.md, section 9, has the excess.
+// rates and its memory, and for at most ten such cards. Several identities may share a card and answer at one instant.
+// The least of three sums is at least the sum of the leasts, so they would count for at most the card, if times
+// depended on the hardware alone. They do not: chain/PROTOCOL.md, section 9, has the excess.
 const (
 	pointOperations = 350e12
 	pointReads      = 25_400e6
@@ -105,11 +105,11 @@ func (l Line) capacity() uint64 {
 		share(l.Memory, points, pointMemory), maxPoints)
 }
 
-// weight is capacity × windows: at most 10¹⁰ · 2¹², so that those of all lines add up to less than 2⁶⁴.
+// weight is capacity × windows: at most 10¹⁰ · 2¹², so that the sum over all lines is less than 2⁶⁴.
 func (l Line) weight() uint64 { return l.capacity() * uint64(min(l.Windows, MaxWindows)) }
 
-// Count counts the certificates of one unit, which were checked. They are in order of their windows, one of each, all
-// of the epoch: ErrCertificates.
+// Count counts the checked certificates of one unit. It returns ErrCertificates unless they are in order of their
+// windows, one of each, and all of the epoch.
 func Count(e Epoch, k UnitKey, cs []audit.Certificate) (Tally, error) {
 	t := Tally{Line: Line{UnitKey: k, Windows: uint32(len(cs))}, Judged: map[sign.Key]uint32{}}
 	digest := []byte("starling/certificates/v1")
@@ -124,7 +124,7 @@ func Count(e Epoch, k UnitKey, cs []audit.Certificate) (Tally, error) {
 			return Tally{}, fmt.Errorf("%w: certificate of window %d: epoch %d has windows %d to %d",
 				ErrCertificates, of.Window, e.Number, e.From, e.To-1)
 		case i > 0 && cs[i-1].Target().Window >= of.Window:
-			return Tally{}, fmt.Errorf("%w: window %d counts twice, or they are not in order",
+			return Tally{}, fmt.Errorf("%w: window %d: duplicate, or not in order",
 				ErrCertificates, of.Window)
 		}
 		h := c.Hash()
@@ -151,7 +151,7 @@ func MarshalCertificates(cs []audit.Certificate) []byte {
 	return out
 }
 
-// UnmarshalCertificates reads at most MaxWindows of them. It verifies nothing.
+// UnmarshalCertificates decodes at most MaxWindows certificates. It does not verify them.
 func UnmarshalCertificates(b []byte) ([]audit.Certificate, error) {
 	var out []audit.Certificate
 	for len(b) > 0 {

@@ -5,9 +5,9 @@ import "errors"
 var (
 	// ErrEpoch means that there is no such epoch, or that it cannot be counted.
 	ErrEpoch = errors.New("no epoch that can be counted")
-	// ErrCertificates means that certificates are not those of one unit in one epoch.
+	// ErrCertificates means that the certificates are not of one unit in one epoch.
 	ErrCertificates = errors.New("certificates that cannot be counted together")
-	// ErrTable means that a table is not one of its epoch.
+	// ErrTable means that a table is invalid for its epoch.
 	ErrTable = errors.New("not a table of the epoch")
 	// ErrProof reports that a line does not follow from its certificates.
 	ErrProof = errors.New("line differs from its certificates")

@@ -19,13 +19,13 @@ const (
 	// MaxGuarded is how many claims a table has at most, MaxGuardedBy how many a guardian shows: the largest.
 	MaxGuarded   = 1 << 14
 	MaxGuardedBy = 1 << 10
-	// LeastGuardians is how many keys sign a voucher, at least, that guardians signed: one may be its buyer alone.
+	// LeastGuardians is the minimum number of signers for a voucher to count as guarded: a single one may be the buyer.
 	LeastGuardians = 2
 )
 
 // Guarded is a claim that the chain paid under a voucher of several keys, read from its transaction: the voucher's
 // signers, and the amount that left the escrow. It is rewarded once, in the epoch of its slot, even if the escrow is
-// gone since.
+// closed since.
 type Guarded struct {
 	ID   sign.Signature `json:"id"` // of the transaction
 	Slot market.Slot    `json:"slot"`
@@ -40,7 +40,7 @@ func (g Guarded) In(v account.Votes, epoch uint64) bool {
 	return v.On() && end != math.MaxUint64 && uint64(g.Slot) < end && uint64(g.Slot) >= end-v.EpochSlots
 }
 
-// Counts reports whether so many signed that they may be guardians.
+// Counts reports whether enough keys signed for them to be guardians.
 func (g Guarded) Counts() bool {
 	return len(g.Keys) >= LeastGuardians && len(g.Keys) <= svm.MaxSignatures && g.Net > 0
 }
@@ -76,9 +76,9 @@ func (t Table) WithGuarded(gs []Guarded) Table {
 	return t
 }
 
-// CompareGuarded compares the claims of a table with those that a verifier knows, and returns the unknown ones, which
-// it must check on chain. It returns ErrProof if a claim differs from the chain's. It returns ErrShort if the claims of
-// a guardian come to more than a tenth less than the verifier knows, in a table that has room for them.
+// CompareGuarded compares the claims of a table with the verifier's, and returns the unknown ones. The verifier must
+// check these on chain. It returns ErrProof if a claim differs from the chain's. It returns ErrShort if a guardian's
+// claims sum to more than a tenth less than the verifier's, in a table with room for them.
 func (t Table) CompareGuarded(mine []Guarded) (unseen []Claim, err error) {
 	known := map[sign.Signature]Guarded{}
 	sums, has := map[sign.Key]uint64{}, map[sign.Key]uint64{}
@@ -108,7 +108,7 @@ func (t Table) CompareGuarded(mine []Guarded) (unseen []Claim, err error) {
 	}
 	for k, sum := range sums {
 		if has[k] < sum-sum/shortBy {
-			return nil, fmt.Errorf("%w: claims under the word of guardian %s come to %d, the table has %d of it",
+			return nil, fmt.Errorf("%w: claims of guardian %s: got %d, the table has %d",
 				ErrShort, k.Short(), sum, has[k])
 		}
 	}
@@ -124,14 +124,14 @@ type Guards struct {
 
 const (
 	whole = 10_000
-	// guardPart: guardians get half of their claim's contribution to the pool, and no more than half of a pool.
+	// guardPart: guardians get half of their claim's contribution to the pool, and at most half of a pool.
 	guardPart = 2
-	// maxPart bounds the reward for one claim, so that those of a table add up to less than 2⁶³.
+	// maxPart bounds the reward for one claim, so that a table's sum is less than 2⁶³.
 	maxPart = 1 << 48
 )
 
-// part is the largest total reward of a claim's guardians: half of the pool's share of its fee, which is net · fee /
-// (whole − fee) to the last unit.
+// part is the maximum total reward of a claim's guardians: half of the pool's share of its fee, which is exactly net ·
+// fee / (whole − fee).
 func (g Guards) part(net uint64) uint64 {
 	fee := uint64(g.Terms.FeeBps)
 	if fee >= whole {

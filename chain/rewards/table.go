@@ -79,7 +79,8 @@ func (t Table) Marshal() []byte {
 // Hash is SHA-256 of the layout: a ballot names it.
 func (t Table) Hash() sign.Hash { return sign.Sum(t.Marshal()) }
 
-// UnmarshalTable reads the layout and nothing after it: ErrTable. It verifies nothing; Compare does.
+// UnmarshalTable decodes the layout without trailing bytes. It returns ErrTable otherwise. It does not verify; Compare
+// does.
 func UnmarshalTable(b []byte) (Table, error) {
 	if len(b) < tableHead || len(b) > MaxTable {
 		return Table{}, fmt.Errorf("%w: %d bytes", ErrTable, len(b))
@@ -101,7 +102,7 @@ func UnmarshalTable(b []byte) (Table, error) {
 			return Table{}, fmt.Errorf("%w: unit %s passed %d windows", ErrTable, l.Unit.Short(), windows)
 		}
 		if k := len(t.Lines); k > 0 && t.Lines[k-1].UnitKey.Compare(l.UnitKey) >= 0 {
-			return Table{}, fmt.Errorf("%w: unit %s stands twice, or not in order", ErrTable, l.Unit.Short())
+			return Table{}, fmt.Errorf("%w: unit %s: duplicate, or not in order", ErrTable, l.Unit.Short())
 		}
 		t.Lines = append(t.Lines, l)
 	}
@@ -119,9 +120,8 @@ func UnmarshalTable(b []byte) (Table, error) {
 const shortBy = 10
 
 // Compare compares a table with a verifier's own counts. It returns the units with a different line. The verifier must
-// see their certificates before it may accept them. It returns ErrTable for another epoch's, or with more windows than
-// the epoch has. It returns ErrShort if a unit's weight is more than a tenth below the proven weight that the verifier
-// knows.
+// see their certificates before it accepts them. It returns ErrTable if the table is another epoch's or has more
+// windows than the epoch. It returns ErrShort if a unit's weight is more than a tenth below the verifier's own count.
 func (t Table) Compare(e Epoch, mine []Tally) (unseen []UnitKey, err error) {
 	if t.Epoch != e.Number {
 		return nil, fmt.Errorf("%w: epoch %d, want %d", ErrTable, t.Epoch, e.Number)
@@ -141,14 +141,14 @@ func (t Table) Compare(e Epoch, mine []Tally) (unseen []UnitKey, err error) {
 			continue
 		}
 		if here && l.weight() < m.weight()-m.weight()/shortBy {
-			return nil, fmt.Errorf("%w: unit %s of %s passed %d windows, the table says %d",
+			return nil, fmt.Errorf("%w: unit %s of %s: passed %d windows, the table has %d",
 				ErrShort, l.Unit.Short(), l.Provider.Short(), m.Windows, l.Windows)
 		}
 		unseen = append(unseen, l.UnitKey)
 	}
 	for k, m := range known {
 		if m.weight() > 0 {
-			return nil, fmt.Errorf("%w: unit %s of %s is not in it", ErrShort, k.Unit.Short(), k.Provider.Short())
+			return nil, fmt.Errorf("%w: unit %s of %s: missing", ErrShort, k.Unit.Short(), k.Provider.Short())
 		}
 	}
 	return unseen, nil
@@ -173,14 +173,14 @@ type Payee struct {
 type Award struct {
 	Source uint8
 	Epoch  uint64
-	Payees []Payee // strictly ascending by wallet, nobody nothing
+	Payees []Payee // strictly ascending by wallet, each with a positive amount
 }
 
-// Payout says into which wallet a peer key is paid; false: it is not registered, and is not paid.
+// Payout returns the wallet that a peer key is paid into; false if the key is not registered, and is not paid.
 type Payout func(peer sign.Key) (wallet sign.Key, ok bool)
 
-// Divide returns a table's payments from a source. The tallies are those of its lines, and guards those of its claims;
-// of the emission they get nothing. It returns ErrNothing if it pays nobody.
+// Divide returns a table's payments from a source. The tallies belong to its lines, and guards to its claims; guardians
+// get nothing of the emission. It returns ErrNothing if no wallet is paid.
 func (t Table) Divide(source uint8, tallies []Tally, g Guards, to Payout) (Award, error) {
 	if int(source) >= Sources {
 		return Award{}, fmt.Errorf("%w: source %d", ErrNothing, source)
@@ -289,8 +289,8 @@ func (a Award) Marshal() []byte {
 	return out
 }
 
-// UnmarshalAward reads the payees of a source and an epoch, strictly ascending. Whether they are those of a root its
-// Rewards say.
+// UnmarshalAward decodes the payees of a source and an epoch, strictly ascending. Compare its Rewards with the root to
+// verify them.
 func UnmarshalAward(source uint8, epoch uint64, b []byte) (Award, error) {
 	if len(b) == 0 || len(b)%payeeSize != 0 || len(b) > MaxPayees {
 		return Award{}, fmt.Errorf("%w: payees of %d bytes", market.ErrMalformed, len(b))
@@ -304,7 +304,7 @@ func UnmarshalAward(source uint8, epoch uint64, b []byte) (Award, error) {
 			return Award{}, fmt.Errorf("%w: amounts that do not add up", market.ErrMalformed)
 		}
 		if n := len(a.Payees); n > 0 && bytes.Compare(a.Payees[n-1].Wallet[:], p.Wallet[:]) >= 0 {
-			return Award{}, fmt.Errorf("%w: wallet %s stands twice, or not in order", market.ErrMalformed, p.Wallet)
+			return Award{}, fmt.Errorf("%w: wallet %s: duplicate, or not in order", market.ErrMalformed, p.Wallet)
 		}
 		a.Payees = append(a.Payees, p)
 	}

@@ -22,8 +22,8 @@ type Voter struct {
 	Bonded   uint64
 }
 
-// Turns determines the proposer of an epoch's rewards of one source. Turns follow one another without end. Each is
-// drawn independently, with a chance in proportion to bonded stake, so that bonding under several keys gains nothing.
+// Turns determines the proposer of an epoch's rewards of one source. Turns continue indefinitely. Each is drawn
+// independently, with a chance in proportion to bonded stake, so that bonding under several keys gains nothing.
 type Turns struct {
 	first, slots uint64
 	seed         sign.Hash
@@ -31,8 +31,8 @@ type Turns struct {
 }
 
 // NewTurns draws the turns of an epoch's rewards of a source; turn 0 begins in a slot. Block is the hash of the first
-// block after the epoch, which nobody knew when the last bond was raised that counts: those raised in the epoch's last
-// slot or before, of the least bond or more. The address is that of a registration.
+// block after the epoch. A bond counts if it is at least the minimum and was raised in the epoch's last slot or before,
+// so before this hash existed. Address is a registration's address.
 func NewTurns(
 	v account.Votes, epoch uint64, source uint8, first uint64, block sign.Hash, all []account.Provider,
 	address func(account.Provider) sign.Key,
@@ -57,7 +57,7 @@ func (t Turns) At(slot uint64) (turn uint64, ok bool) {
 }
 
 // Of returns the voter of a turn: the one with the least −log₂(u) / bonded, where u is drawn evenly from 0 to 1 for
-// each voter and turn. It returns false if nobody has the least bond.
+// each voter and turn. It returns false if no voter has the minimum bond.
 func (t Turns) Of(turn uint64) (sign.Key, bool) {
 	var out sign.Key
 	var least, weight uint64

@@ -26,7 +26,7 @@ type Admin struct {
 	ledger  *Ledger     // of the payer, for no mint
 }
 
-// NewAdmin makes one that pays with the key. It connects to nothing.
+// NewAdmin returns an Admin that pays with the key. It opens no connection.
 func NewAdmin(rpcURL string, genesis sign.Hash, payer sign.Signer) (*Admin, error) {
 	c, err := cluster.New([]string{rpcURL}, genesis, nil)
 	if err != nil {
@@ -37,8 +37,8 @@ func NewAdmin(rpcURL string, genesis sign.Hash, payer sign.Signer) (*Admin, erro
 	return &Admin{cluster: c, payer: payer, ledger: l}, nil
 }
 
-// CreateMint makes a token under the address of mint's key, which is of no use afterwards. The payer's key is the mint
-// authority; nobody can freeze.
+// CreateMint creates a token at the address of mint's key, which has no use afterwards. The payer's key is the mint
+// authority. There is no freeze authority.
 func (a *Admin) CreateMint(ctx context.Context, mint sign.Signer, decimals uint8) error {
 	payer, address := solanago.PublicKey(a.payer.Key()), solanago.PublicKey(mint.Key())
 	create, err := a.createAccount(ctx, address, mintSize, solanago.TokenProgramID)
@@ -112,8 +112,8 @@ func (a *Admin) Mint(ctx context.Context, mint sign.Key, decimals uint8, to sign
 	return nil
 }
 
-// Approve lets delegate spend so much of the owner's tokens, in place of whatever it or another was allowed before: a
-// token account has one delegate.
+// Approve lets delegate spend an amount of the owner's tokens. It replaces any earlier approval: a token account has
+// one delegate.
 func (a *Admin) Approve(
 	ctx context.Context, mint sign.Key, decimals uint8, owner sign.Signer, delegate sign.Key, amount market.Amount,
 ) error {

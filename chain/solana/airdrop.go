@@ -11,14 +11,14 @@ import (
 	"github.com/starling-network/starling/chain/solana/cluster"
 )
 
-// Airdrop asks a test cluster's faucet for lamports for the payer and waits until it has them. A cluster without a
+// Airdrop requests lamports for the payer from a test cluster's faucet and waits until they arrive. A cluster without a
 // faucet refuses.
 func (a *Admin) Airdrop(ctx context.Context, lamports uint64) error {
 	payer := solanago.PublicKey(a.payer.Key())
 	if _, err := cluster.Ask(ctx, a.cluster, func(ctx context.Context, c *rpc.Client) (solanago.Signature, error) {
 		return c.RequestAirdrop(ctx, payer, lamports, rpc.CommitmentConfirmed)
 	}); err != nil {
-		return fmt.Errorf("asking the faucet for lamports: %w", err)
+		return fmt.Errorf("requesting lamports from the faucet: %w", err)
 	}
 	tick := time.NewTicker(confirmFirst)
 	defer tick.Stop()

@@ -24,7 +24,7 @@ func (l *Wallet) Bid(
 	return l.bid(ctx, instructions, l.cfg.Fees.Ceiling(stake, l.cfg.Decimals), retries)
 }
 
-// bid adds the budget of a transaction that bids at most so many lamports.
+// bid adds the budget of a transaction that bids at most the given lamports.
 func (l *Wallet) bid(
 	ctx context.Context, instructions []svm.Instruction, ceiling uint64, retries uint8,
 ) ([]svm.Instruction, error) {
@@ -74,7 +74,7 @@ func (l *Wallet) recentPrice(ctx context.Context, instructions []svm.Instruction
 		}
 	}
 	if len(told) == 0 {
-		return 0, nil // an endpoint need not know of it; that the chain is away, the next call says
+		return 0, nil // optional on an endpoint; if the chain is unreachable, the next call fails
 	}
 	slices.Sort(told)
 	return told[(len(told)-1)/2], nil

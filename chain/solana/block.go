@@ -52,8 +52,8 @@ func (l *Clock) Block(ctx context.Context, from market.Slot) (chain.Block, error
 	if none > 0 { // some may see it before others
 		return chain.Block{}, fmt.Errorf("a final block of slot %d or later: %w", from, chain.ErrNotFound)
 	}
-	return chain.Block{}, fmt.Errorf("no %d Solana RPC endpoints tell the same block of slot %d: %w: %w",
-		need, from, chain.ErrDown, errors.Join(failures...))
+	return chain.Block{}, fmt.Errorf("block of slot %d: fewer than %d Solana RPC endpoints agree: %w: %w",
+		from, need, chain.ErrDown, errors.Join(failures...))
 }
 
 // blockFrom is one endpoint's answer.
@@ -67,7 +67,7 @@ func blockFrom(ctx context.Context, c *rpc.Client, from market.Slot) (chain.Bloc
 	}
 	slot := (*slots)[0]
 	if slot < uint64(from) || len(*slots) > 1 {
-		return chain.Block{}, fmt.Errorf("slots %v where one from %d on was asked for: %w",
+		return chain.Block{}, fmt.Errorf("slots %v: want one from %d on: %w",
 			clipSlots(*slots), from, chain.ErrMalformed)
 	}
 	rewards, version := false, uint64(0)

@@ -36,7 +36,7 @@ func (l *Wallet) SignMemo(ctx context.Context, memo []byte) (chain.Prepared, err
 	return l.Sign(ctx, []svm.Instruction{{Program: sign.Key(solanago.MemoProgramID), Data: memo}}, nil)
 }
 
-// Send hands the transaction to every endpoint; one that takes it is enough.
+// Send submits the transaction to every endpoint. It succeeds if one accepts it.
 func (l *Wallet) Send(ctx context.Context, tx chain.Prepared) error {
 	parsed, err := transaction.Parse(tx.Raw)
 	if err != nil || chain.TxID(parsed.Signatures[0].String()) != tx.ID {
@@ -63,8 +63,8 @@ func (l *Wallet) Send(ctx context.Context, tx chain.Prepared) error {
 	return cluster.NoAnswer(ctx, failures)
 }
 
-// rejection reads the answer to sendTransaction. A transaction that is already there was sent. A blockhash that the
-// endpoint does not know is old, or new to it: Status decides. Refusals by Starling's program also have its
+// rejection reads the answer to sendTransaction. A transaction that is already on chain counts as sent. A blockhash
+// unknown to the endpoint is too old or too new: Status decides. Refusals by Starling's program also have its
 // program.Code.
 func rejection(err error, starling sign.Key) error {
 	var remote *jsonrpc.RPCError

@@ -48,8 +48,8 @@ func (a *Admin) Deployed(ctx context.Context, id sign.Key) (svm.Deployed, error)
 	return a.ledger.deployed(ctx, id)
 }
 
-// SetUpgradeAuthority transfers the payer's upgrade authority over a program to another address; to nobody,
-// permanently, if it is zero.
+// SetUpgradeAuthority transfers the payer's upgrade authority over a program to another address. If the address is
+// zero, it removes the authority permanently.
 func (a *Admin) SetUpgradeAuthority(ctx context.Context, id, to sign.Key) error {
 	accounts := solanago.AccountMetaSlice{solanago.Meta(solanago.PublicKey(svm.DataAddress(id))).WRITE(),
 		solanago.Meta(solanago.PublicKey(a.payer.Key())).SIGNER()}

@@ -26,7 +26,7 @@ type Wallet struct {
 	mintOK bool
 }
 
-// Balance is the balance of the wallet's associated token account, confirmed; 0 when it has none.
+// Balance is the balance of the wallet's associated token account, confirmed; 0 if it has none.
 func (l *Wallet) Balance(ctx context.Context, owner sign.Key) (market.Amount, error) {
 	accounts, err := l.accounts(ctx, tokenAccountOf(solanago.PublicKey(owner), l.mint))
 	if err != nil || accounts[0] == nil {
@@ -88,8 +88,8 @@ func (l *Wallet) funds(source, payer *rpc.Account) (chain.Funds, error) {
 	return f, nil
 }
 
-// Check asks the chain whether this ledger can work at all: an endpoint answers and serves the right cluster
-// (chain.ErrDown), the mint is there with these decimals (chain.ErrMint). It says nothing of funds; see Funds.
+// Check tests the ledger's configuration. It returns chain.ErrDown unless an endpoint answers and serves the right
+// cluster, and chain.ErrMint unless the mint exists with these decimals. It does not check funds; see Funds.
 func (l *Wallet) Check(ctx context.Context) error {
 	l.mu.Lock()
 	ok := l.mintOK
@@ -113,7 +113,7 @@ func (l *Wallet) Check(ctx context.Context) error {
 		return fmt.Errorf("mint %s: %w", l.mint, err)
 	}
 	if decimals != l.cfg.Decimals {
-		return fmt.Errorf("mint %s has %d decimals, the network says %d: %w",
+		return fmt.Errorf("mint %s: %d decimals, the network has %d: %w",
 			l.mint, decimals, l.cfg.Decimals, chain.ErrMint)
 	}
 	l.mu.Lock()
@@ -122,9 +122,9 @@ func (l *Wallet) Check(ctx context.Context) error {
 	return nil
 }
 
-// A key that spends its owner's tokens sets money aside from a token account of its own, which also receives refunds.
-// The owner's allowance is used up by transfers from the owner's account into its own: by spent money, not by money set
-// aside.
+// A key that spends its owner's tokens sets money aside from its own token account, which also receives refunds.
+// Transfers from the owner's account into its own use up the owner's allowance: so only spent money counts, not money
+// set aside.
 
 // delegated reports whether the key spends the tokens of another one.
 func (l *Wallet) delegated() bool { return l.owner != l.payer }

@@ -19,9 +19,9 @@ import (
 	"github.com/starling-network/starling/verify"
 )
 
-// Guarded reads a claim of this network that is final and was paid under a voucher of several keys, as long as an
-// endpoint remembers its transaction: escrow and tranche may have been closed since. chain.ErrNotFound: there is none;
-// chain.ErrMalformed: the transaction is something else.
+// Guarded reads a final claim of this network under a voucher of several keys, if an endpoint still has its
+// transaction; escrow and tranche may be closed since. It returns chain.ErrNotFound if there is none, and
+// chain.ErrMalformed if the transaction is not such a claim.
 func (l *History) Guarded(ctx context.Context, id sign.Signature) (rewards.Guarded, error) {
 	if l.cfg.Program.IsZero() {
 		return rewards.Guarded{}, errProgram
@@ -38,8 +38,8 @@ func (l *History) Guarded(ctx context.Context, id sign.Signature) (rewards.Guard
 	return g, nil
 }
 
-// Naming are the final transactions that did not fail and name an account, from slot from on, the newest first, at most
-// so many: an endpoint remembers them when the account is gone.
+// Naming returns the final, successful transactions that name an account, from slot from, newest first, at most the
+// given number. Endpoints keep them after the account is closed.
 func (l *History) Naming(ctx context.Context, account sign.Key, from market.Slot, most int) ([]sign.Signature, error) {
 	const page = 1000
 	limit := page
@@ -72,15 +72,15 @@ func (l *History) Naming(ctx context.Context, account sign.Key, from market.Slot
 	}
 }
 
-// harmless are the programs that may be called beside the claim. None of them calls Starling's, so the claim took
-// everything that left the escrow's vault.
+// harmless are the programs that may be called beside the claim. None of them calls Starling's, so the claim received
+// all tokens that left the escrow's vault.
 var harmless = []solanago.PublicKey{
 	solanago.SystemProgramID, solanago.ComputeBudget, solanago.SPLAssociatedTokenAccountProgramID,
 	solanago.MemoProgramID, solanago.PublicKey(svm.Ed25519Program),
 }
 
-// guardedIn returns the claim of a transaction that did not fail: it has one call of the program, a claim for this
-// network, and calls nothing else that could call it.
+// guardedIn returns the claim of a successful transaction. Its only call of the program is a claim for this network,
+// and it calls no program that could call it.
 func guardedIn(tx *solanago.Transaction, meta *rpc.TransactionMeta, at, network sign.Key) (rewards.Guarded, error) {
 	no := func(why string) (rewards.Guarded, error) {
 		return rewards.Guarded{}, fmt.Errorf("%w: no guarded claim: %s", chain.ErrMalformed, why)
@@ -105,16 +105,16 @@ func guardedIn(tx *solanago.Transaction, meta *rpc.TransactionMeta, at, network 
 		case sign.Key(by) == at && claims < 0:
 			claims = i
 		case sign.Key(by) == at || !slices.Contains(harmless, by):
-			return no("it calls more than one thing")
+			return no("more calls than one claim")
 		}
 	}
 	if claims < 0 {
-		return no("it calls something else")
+		return no("no call of the program")
 	}
 	call, ed, err := program.ParseCall(at, calls[claims])
 	c, ok := call.(program.Claim)
 	if err != nil || !ok || c.Network != network || ed < 0 || ed >= len(calls) {
-		return no("it is no claim of this network")
+		return no("not a claim of this network")
 	}
 	signed, ok := svm.ParseSigned(calls[ed])
 	if !ok || len(signed.Message) < verify.VoucherSize {
@@ -128,11 +128,11 @@ func guardedIn(tx *solanago.Transaction, meta *rpc.TransactionMeta, at, network 
 	before, ok1 := holding(meta.PreTokenBalances, vault, c.Mint)
 	after, ok2 := holding(meta.PostTokenBalances, vault, c.Mint)
 	if !ok1 || !ok2 || after >= before || before-after > uint64(v.Cumulative) {
-		return no("what it paid is not told")
+		return no("no payment from its vault")
 	}
 	g := rewards.Guarded{Mint: c.Mint, Net: before - after, Keys: signed.Keys}
 	if !g.Counts() {
-		return no("one key signed")
+		return no("voucher with one key")
 	}
 	return g, nil
 }

@@ -20,7 +20,7 @@ import (
 	"github.com/starling-network/starling/market/sign"
 )
 
-// History reads transactions that are final, as long as an endpoint remembers them.
+// History reads final transactions, while an endpoint keeps them.
 type History struct{ *base }
 
 // Memo reads the first memo of a final transaction that did not fail, from the first endpoint that answers.
@@ -36,9 +36,8 @@ func (l *History) Memo(ctx context.Context, id chain.TxID) ([]byte, market.Slot,
 	return text, slot, nil
 }
 
-// AnchorIn reads the first root that a final transaction which did not fail had the program write down, as long as an
-// endpoint remembers the transaction: the account may have been closed since. chain.ErrNotFound: there is no such
-// transaction or root.
+// AnchorIn reads the first root that a final, successful transaction anchored, while an endpoint keeps the transaction;
+// the account may be closed since. It returns chain.ErrNotFound if there is no such transaction or root.
 func (l *History) AnchorIn(ctx context.Context, id chain.TxID) (account.Anchored, error) {
 	if l.cfg.Program.IsZero() {
 		return account.Anchored{}, errProgram
@@ -75,8 +74,8 @@ func anchorIn(tx *solanago.Transaction, at sign.Key) (program.Anchor, bool) {
 	return program.Anchor{}, false
 }
 
-// static is an instruction with the accounts that stand in the message itself; the zero value when it names others,
-// which lie in lookup tables.
+// static returns an instruction whose accounts are all in the message itself; the zero value if some are in lookup
+// tables.
 func static(m solanago.Message, in solanago.CompiledInstruction) (out svm.Instruction) {
 	if int(in.ProgramIDIndex) >= len(m.AccountKeys) {
 		return svm.Instruction{}

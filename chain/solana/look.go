@@ -32,10 +32,10 @@ func commitment(level escrow.Level) rpc.CommitmentType {
 	return rpc.CommitmentConfirmed
 }
 
-// Look implements escrow.Ledger. A later Look at a level is never of an earlier slot than those that were over when it
-// began. It returns chain.ErrMalformed for an account that is no escrow of this network. More than 98 tranches are read
-// in parts, between which neither escrow nor vault changed. That suffices: moving money of a tranche changes its
-// escrow, and its sums never return to earlier values.
+// Look implements escrow.Ledger. At one level, a Look's slot is never earlier than the slot of a Look that returned
+// before it began. It returns chain.ErrMalformed if the account is not an escrow of this network. More than 98 tranches
+// are read in parts, between which neither escrow nor vault changed. That suffices: moving money of a tranche changes
+// its escrow, and its sums never return to earlier values.
 func (l *Accounts) Look(ctx context.Context, at sign.Key, tranches []uint16, level escrow.Level) (escrow.View, error) {
 	if l.cfg.Program.IsZero() {
 		return escrow.View{}, errProgram
@@ -64,11 +64,11 @@ func (l *Accounts) whole(
 			return s, err
 		}
 	}
-	return cluster.Sight{}, fmt.Errorf("it changes while its %d tranches are read; try again: %w",
+	return cluster.Sight{}, fmt.Errorf("escrow: changed during the read of its %d tranches; try again: %w",
 		len(tranches), chain.ErrDown)
 }
 
-// parts reads them once; still is false when escrow or vault changed meanwhile.
+// parts reads them once; still is false if escrow or vault changed during the read.
 func (l *Accounts) parts(
 	ctx context.Context, at sign.Key, tranches []uint16, level escrow.Level,
 ) (s cluster.Sight, still bool, err error) {
@@ -140,8 +140,8 @@ func (l *Accounts) escrowAt(at sign.Key, a cluster.Held) (account.Escrow, error)
 	return e, nil
 }
 
-// Network reads the network's account, confirmed: its address, which the genesis names, commits to its
-// parameters. chain.ErrNotFound: nobody created it.
+// Network reads the network's account, confirmed. Its address is in the genesis and commits to its parameters. It
+// returns chain.ErrNotFound if the account does not exist.
 func (l *Accounts) Network(ctx context.Context) (account.Network, error) {
 	if l.cfg.Program.IsZero() {
 		return account.Network{}, errProgram

@@ -33,7 +33,7 @@ const (
 	loaderBufferHead  = 37
 	loaderProgramSize = 36
 	loaderChunk       = 900
-	deployers         = 32 // transactions under way at once
+	deployers         = 32 // concurrent transactions
 )
 
 // loaderBuffer is the first field of a buffer's account.
@@ -125,13 +125,13 @@ func (a *Admin) nextSlot(ctx context.Context) error {
 }
 
 // CreateNetwork creates the account of a network with these parameters, its mints' pools, the treasury's token
-// accounts, and that of the emission, as far as they are not there. The ledger must be configured for it.
+// accounts, and the emission's account, unless they exist. The ledger must be configured for the network.
 func (l *Wallet) CreateNetwork(ctx context.Context, p account.Params) error {
 	if err := p.Validate(); err != nil {
 		return err
 	}
 	if l.cfg.Program.IsZero() || account.NetworkAddress(l.cfg.Program, p) != l.cfg.Network {
-		return fmt.Errorf("solana: %w: account %s is not that of these parameters", cluster.ErrConfig, l.cfg.Network)
+		return fmt.Errorf("solana: %w: account %s: not of these parameters", cluster.ErrConfig, l.cfg.Network)
 	}
 	payer := l.cfg.Key.Key()
 	missing := []svm.Instruction{program.InitNetwork{Payer: payer,
@@ -168,7 +168,7 @@ func (l *Wallet) CreateNetwork(ctx context.Context, p account.Params) error {
 	return nil
 }
 
-// upload writes the program into the buffer, several pieces at once.
+// upload writes the program into the buffer, several pieces in parallel.
 func (a *Admin) upload(ctx context.Context, buffer solanago.PublicKey, elf []byte) error {
 	var wg sync.WaitGroup
 	var mu sync.Mutex

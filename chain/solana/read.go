@@ -17,8 +17,8 @@ import (
 	"github.com/starling-network/starling/market/sign"
 )
 
-// Provider reads the registration of a provider by the peer key that it first had, and the slot in which it stood so,
-// confirmed. chain.ErrNotFound: it never registered on this network.
+// Provider reads the registration of a provider by its peer key, and the slot of that state, confirmed. It returns
+// chain.ErrNotFound if it never registered on this network.
 func (l *Accounts) Provider(ctx context.Context, peer sign.Key) (account.Provider, market.Slot, error) {
 	if l.cfg.Program.IsZero() {
 		return account.Provider{}, 0, errProgram
@@ -39,7 +39,7 @@ func (l *Accounts) Provider(ctx context.Context, peer sign.Key) (account.Provide
 	return p, s.Slot, nil
 }
 
-// Found is an escrow and where it is.
+// Found is an escrow and its address.
 type Found struct {
 	Address sign.Key
 	account.Escrow
@@ -51,8 +51,8 @@ const (
 	escrowBuyerAt = 40
 )
 
-// Escrows are all of a buyer on this network, in the order of opening, as one endpoint shows them: it may hide some,
-// and none can be made up but as Look would refuse it too. Many public endpoints do not answer this.
+// Escrows returns all escrows of a buyer on this network, in the order of opening, from one endpoint. The endpoint may
+// omit some; a false one would be refused by Look. Many public endpoints do not answer this.
 func (l *Accounts) Escrows(ctx context.Context, buyer sign.Key) ([]Found, error) {
 	if l.cfg.Program.IsZero() {
 		return nil, errProgram
@@ -97,9 +97,9 @@ func (l *Accounts) Anchored(ctx context.Context, authority sign.Key, root sign.H
 	return anchored, nil
 }
 
-// Providers returns all final registrations on this network, in the order of their addresses, as one endpoint shows
-// them: it may hide some, and cannot make one up at an address that is not its own. Committees and rewards are drawn
-// from them, so peers must not count a bond that a fork takes back. Many public endpoints do not answer this.
+// Providers returns all final registrations on this network, in the order of their addresses, from one endpoint. The
+// endpoint may omit some, and cannot invent one at a wrong address. Committees and rewards are drawn from them, so
+// peers must not count a bond that a fork takes back. Many public endpoints do not answer this.
 func (l *Accounts) Providers(ctx context.Context) ([]account.Provider, error) {
 	if l.cfg.Program.IsZero() {
 		return nil, errProgram

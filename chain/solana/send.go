@@ -21,8 +21,8 @@ import (
 )
 
 const (
-	// runAttempts is how often a transaction that expired is signed anew: on a machine under load a blockhash may be
-	// old before it is used.
+	// runAttempts is how often an expired transaction is signed again: on a machine under load a blockhash may be old
+	// before it is used.
 	runAttempts = 5
 	// confirmFirst and confirmMost are how long Run waits between two looks, which grows: a public endpoint counts
 	// calls.
@@ -48,7 +48,7 @@ func latest(ctx context.Context, c *rpc.Client) (recent, error) {
 	return recent{out.Value.Blockhash, out.Value.LastValidBlockHeight, market.Slot(out.Context.Slot)}, nil
 }
 
-// latestAnd reads a blockhash and accounts from one endpoint, at once.
+// latestAnd reads a blockhash and accounts from one endpoint, in parallel.
 func (l *Wallet) latestAnd(
 	ctx context.Context, keys []solanago.PublicKey,
 ) (now recent, accounts []*rpc.Account, err error) {
@@ -142,7 +142,7 @@ func (l *Wallet) rent(instructions []svm.Instruction) (lamports uint64) {
 	return lamports
 }
 
-// signatures that the chain charges for: the transaction's own, and those that the precompile checks.
+// signatures counts the signatures that the chain charges for: the transaction's own, and the precompile's.
 func (l *Wallet) signatures(instructions []svm.Instruction) (n uint64) {
 	signers := map[sign.Key]bool{l.cfg.Key.Key(): true}
 	for _, in := range instructions {
@@ -197,7 +197,7 @@ func (l *Wallet) Confirm(ctx context.Context, tx chain.Prepared) (landed bool, e
 	sent := false // perhaps, where no endpoint answered
 	for wait := confirmFirst; ; wait = min(wait*5/4, confirmMost) {
 		// An RPC server that has not seen the blockhash yet drops the transaction silently, so it is sent each time. A
-		// repeated sending may be refused because the transaction has landed meanwhile: its status decides.
+		// repeated send may be refused because the transaction has landed: its status decides.
 		err := l.Send(ctx, tx)
 		if err != nil && !errors.Is(err, chain.ErrDown) && !sent {
 			return false, err

@@ -4,8 +4,9 @@
 // The peer's key signs and pays the fees. The tokens are its own, or those of an owner (a cold wallet) that delegated a
 // stated amount to it with the token program's approve.
 //
-// Of several RPC endpoints two must agree before a transaction is held to be final or expired; one that serves another
-// cluster is never asked. Endpoints appear in errors and logs by host only, since their paths often hold secrets.
+// If several RPC endpoints are configured, two must agree before a transaction counts as final or expired. An endpoint
+// of another cluster is not used. Endpoints appear in errors and logs by host only, since their paths often hold
+// secrets.
 package solana
 
 import (
@@ -26,7 +27,7 @@ import (
 
 // Config of a Ledger.
 type Config struct {
-	RPC      []string    // URLs, at least one; asked in this order
+	RPC      []string    // URLs, at least one; tried in this order
 	Genesis  sign.Hash   // of the cluster; an endpoint with another is refused. Zero: not checked
 	Key      sign.Signer // signs, pays fees, and is the owner or its delegate
 	Owner    sign.Key    // owner of the tokens to spend; zero: Key's
@@ -46,13 +47,13 @@ func ConfigOf(rpc []string, g market.Genesis, key sign.Signer) Config {
 		Network: g.Escrow}
 }
 
-// NewReader is a Ledger that looks at a network's chain without a wallet: it signs with a key that owns nothing.
+// NewReader returns a Ledger that reads a network's chain without a wallet: its key owns nothing.
 func NewReader(rpc []string, g market.Genesis) (*Ledger, error) {
 	return New(ConfigOf(rpc, g, sign.NewPrivate([32]byte{1})))
 }
 
-// Ledger implements chain.Ledger, chain.MemoLedger and escrow.Ledger. Safe for concurrent use; it holds no connection
-// open that needs closing. Its methods are those of its parts.
+// Ledger implements chain.Ledger, chain.MemoLedger and escrow.Ledger. It is safe for concurrent use and needs no Close.
+// Its methods are its parts' methods.
 type Ledger struct {
 	*calls.Meter // of its calls
 	Clock
@@ -83,7 +84,7 @@ var (
 	_ escrow.Ledger    = (*Ledger)(nil)
 )
 
-// New checks the configuration. It connects to nothing; see Check.
+// New checks the configuration. It opens no connection; see Check.
 func New(cfg Config) (*Ledger, error) {
 	if cfg.Key == nil || cfg.Mint.IsZero() {
 		return nil, fmt.Errorf("solana: %w: a key and a mint are needed", cluster.ErrConfig)
@@ -116,7 +117,7 @@ func Genesis(ctx context.Context, rpcURL string) (sign.Hash, error) {
 	})
 }
 
-// accounts reads them in order, confirmed; nil for one that does not exist.
+// accounts reads accounts in order, confirmed. A missing account is nil.
 func (b *base) accounts(ctx context.Context, keys ...solanago.PublicKey) ([]*rpc.Account, error) {
 	return cluster.Ask(ctx, b.cluster, func(ctx context.Context, c *rpc.Client) ([]*rpc.Account, error) {
 		_, accounts, err := cluster.ReadAccounts(ctx, c, rpc.CommitmentConfirmed, keys)

@@ -14,8 +14,8 @@ import (
 	"github.com/starling-network/starling/market"
 )
 
-// Status asks every endpoint. A permanent state (final, failed, expired) counts if two endpoints report it, or the only
-// one configured.
+// Status polls every endpoint. A permanent state (final, failed, expired) counts if two endpoints report it, or the
+// only one configured.
 func (l *Wallet) Status(ctx context.Context, tx chain.Prepared) (chain.TxStatus, error) {
 	signature, err := solanago.SignatureFromBase58(string(tx.ID))
 	if err != nil {
@@ -26,7 +26,7 @@ func (l *Wallet) Status(ctx context.Context, tx chain.Prepared) (chain.TxStatus,
 	}, nil)
 	status, err := combine(ctx, answers)
 	if err == nil && status.State == chain.Expired {
-		// A chain that lost its past, or is another, saw nothing either. Ours has the mint.
+		// A chain that lost its history, or another chain, has not seen it either. Ours has the mint.
 		err = l.Check(ctx)
 	}
 	if err != nil {
@@ -53,7 +53,7 @@ func statusAt(
 	return expiredAt(ctx, c, signature, tx)
 }
 
-// expiredAt reports whether a transaction that was not seen has expired. It reads the final height first and looks for
+// expiredAt reports whether a transaction that was not seen has expired. It reads the final height first and searches
 // the transaction afterwards. A transaction that is missing once the final height is past its last valid block can be
 // in no block.
 func expiredAt(
@@ -71,7 +71,7 @@ func expiredAt(
 	if err != nil || seen != nil {
 		return statusOf(seen), err
 	}
-	// Behind one address may stand many servers: the one that looked must have been as far as the one that counted.
+	// One address may have many servers. The server with the status must not be behind the server with the height.
 	if at < market.Slot(slot) {
 		return chain.TxStatus{}, nil
 	}
@@ -80,7 +80,7 @@ func expiredAt(
 		return chain.TxStatus{}, err
 	}
 	if market.Slot(first) > tx.Since {
-		return chain.TxStatus{}, fmt.Errorf("its first block is %d, the transaction's could be %d: %w",
+		return chain.TxStatus{}, fmt.Errorf("its first block is %d, later than the transaction's earliest, %d: %w",
 			first, tx.Since, chain.ErrHistory)
 	}
 	return chain.TxStatus{State: chain.Expired}, nil
@@ -150,7 +150,7 @@ func combine(ctx context.Context, answers []cluster.Answer[chain.TxStatus]) (cha
 	landed := count[chain.Pending] + count[chain.Confirmed] + count[chain.Finalized] + count[chain.Failed]
 	if count[chain.Finalized] > 0 && count[chain.Failed] > 0 || count[chain.Expired] > 0 && landed > 0 {
 		return chain.TxStatus{}, fmt.Errorf("of %d endpoints %d saw the transaction, "+
-			"%d say that it failed for good, %d that it expired: %w",
+			"%d report a final failure, %d an expiry: %w",
 			len(answers), landed, count[chain.Failed], count[chain.Expired], chain.ErrDisagree)
 	}
 	for _, state := range []chain.TxState{chain.Finalized, chain.Failed, chain.Expired} {

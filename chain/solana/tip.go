@@ -22,10 +22,9 @@ func (l *Clock) Slot(ctx context.Context) (market.Slot, error) {
 	return tip.Confirmed, err
 }
 
-// Tip asks every endpoint and returns the median of their confirmed and of their final slots, the lower one of two
-// middle ones. Where several endpoints are configured, two must answer and be within 150 slots of each other:
-// everything else is chain.ErrDown. So one endpoint that lies moves the tip by no more than 150 slots; of two endpoints
-// it can only keep the tip from being known.
+// Tip polls every endpoint and returns the lower median of their confirmed and of their final slots. If several
+// endpoints are configured, two must answer within 150 slots of each other; otherwise Tip returns chain.ErrDown. One
+// faulty endpoint moves the tip by at most 150 slots; of two, it can only make Tip fail.
 func (l *Clock) Tip(ctx context.Context) (chain.Tip, error) {
 	answers := cluster.Everyone(ctx, l.cluster, tipAt, nil)
 	var confirmed, final []market.Slot
@@ -48,14 +47,14 @@ func (l *Clock) Tip(ctx context.Context) (chain.Tip, error) {
 		}
 		return chain.Tip{}, cluster.NoAnswer(ctx, failures)
 	case len(confirmed) < need:
-		return chain.Tip{}, fmt.Errorf("%d of %d Solana RPC endpoints tell the slot, %d must; "+
+		return chain.Tip{}, fmt.Errorf("slot: %d of %d Solana RPC endpoints answered, want %d; "+
 			"check that they run, or name others with --solana-rpc: %w: %w",
 			len(confirmed), len(answers), need, chain.ErrDown, errors.Join(failures...))
 	}
 	c, ok1 := median(confirmed, need)
 	f, ok2 := median(final, need)
 	if !ok1 || !ok2 {
-		return chain.Tip{}, fmt.Errorf("the Solana RPC endpoints tell slots %v, final %v, which are too far apart; "+
+		return chain.Tip{}, fmt.Errorf("slots of the Solana RPC endpoints: too far apart: %v, final %v; "+
 			"name others with --solana-rpc: %w",
 			confirmed, final, chain.ErrDown)
 	}

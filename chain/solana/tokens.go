@@ -28,7 +28,7 @@ func amountData(number byte, amount market.Amount, decimals uint8) []byte {
 	return append(binary.LittleEndian.AppendUint64([]byte{number}, uint64(amount)), decimals)
 }
 
-// openTokenAccount opens the wallet's associated token account, or does nothing when it is there.
+// openTokenAccount opens the wallet's associated token account, unless it exists.
 func openTokenAccount(payer, wallet, mint solanago.PublicKey) solanago.Instruction {
 	open := svm.OpenTokenAccount(sign.Key(payer), sign.Key(wallet), sign.Key(mint))
 	return transaction.Library([]svm.Instruction{open})[0]

@@ -35,7 +35,7 @@ func FindAddress(program sign.Key, seeds ...[]byte) (sign.Key, uint8) {
 	return a.key, a.bump
 }
 
-// found caches addresses: each costs some checks of points on the curve, and every look at the chain needs the same
+// found caches addresses: each costs some checks of points on the curve, and every read of the chain needs the same
 // few.
 var found = struct {
 	sync.Mutex

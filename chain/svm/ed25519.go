@@ -11,7 +11,7 @@ const MaxSignatures = 5
 const (
 	edHead  = 2
 	edEntry = 14
-	edOwn   = 0xffff // "this instruction", whichever it is
+	edOwn   = 0xffff // the precompile's own instruction
 )
 
 // Signed is one message and its signers, as the Ed25519 precompile checks it. Keys and signatures pair up; the order of

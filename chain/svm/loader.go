@@ -12,14 +12,14 @@ import (
 type Deployed struct {
 	Code      sign.Hash `json:"code"`               // CodeHash of the deployed code
 	Slot      uint64    `json:"slot"`               // in which it was deployed, or last upgraded
-	Authority sign.Key  `json:"authority,omitzero"` // the key that may replace the code; zero: nobody, ever
+	Authority sign.Key  `json:"authority,omitzero"` // the key that may replace the code; zero: the code is final
 }
 
-// Final reports whether nobody can put other code in its place.
+// Final reports whether the code cannot be replaced.
 func (d Deployed) Final() bool { return d.Authority.IsZero() }
 
-// SingleKey reports whether one private key can put other code in its place. An address off the curve has none: it is a
-// program's, such as the vault of a multisig.
+// SingleKey reports whether one private key can replace the code. An address off the curve has none: it is a program's,
+// such as the vault of a multisig.
 func (d Deployed) SingleKey() bool { return !d.Final() && !offCurve(d.Authority) }
 
 // CodeHash is the SHA-256 of a program without the zeros at its end, with which a cluster fills its account up.

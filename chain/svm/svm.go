@@ -1,6 +1,6 @@
-// Package svm is the Solana virtual machine as its callers know it: instructions, the addresses that programs sign for,
-// rent, and the calls and accounts of Solana's own programs. Starling's program is chain/program, and the client that
-// speaks to a cluster chain/solana.
+// Package svm is the callers' view of the Solana virtual machine: instructions, the addresses that programs sign for,
+// rent, and the calls and accounts of Solana's own programs. Starling's program is chain/program, and the client of a
+// cluster is chain/solana.
 //
 // The programs are the token program and its associated accounts (token.go), lookup tables (table.go), the Ed25519
 // precompile (ed25519.go), the compute budget (budget.go) and the upgradeable loader (loader.go).
@@ -35,10 +35,10 @@ func Reads(k sign.Key) Meta { return Meta{Key: k} }
 // Writes is an account that a program writes.
 func Writes(k sign.Key) Meta { return Meta{Key: k, Writable: true} }
 
-// Signs is an account whose key signs.
+// Signs is an account that signs.
 func Signs(k sign.Key) Meta { return Meta{Key: k, Signer: true} }
 
-// Pays is an account whose key signs, and from which lamports are taken.
+// Pays is an account that signs and pays lamports.
 func Pays(k sign.Key) Meta { return Meta{Key: k, Signer: true, Writable: true} }
 
 // Addresses that instructions name.
@@ -66,8 +66,8 @@ const (
 	rentOverhead = 128  // bytes that every account is charged beside its data
 )
 
-// Rent is the least balance of an account of so many bytes, in lamports, at the price that every cluster has. It comes
-// back when the account is closed.
+// Rent is the minimum balance of an account of size bytes, in lamports, at the price of every cluster. It is refunded
+// when the account is closed.
 func Rent(size int) uint64 { return (rentOverhead + uint64(size)) * rentPerByte }
 
 func notOne(kind string, b []byte) error {

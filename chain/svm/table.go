@@ -8,7 +8,7 @@ import (
 )
 
 // TableProgram keeps address lookup tables: a transaction that names accounts by a table and a number takes 1 byte for
-// each, where it takes 32 without. Signers, and programs that it calls itself, cannot be named so.
+// each, where it takes 32 without. Signers, and programs that the transaction calls, cannot be in a table.
 var TableProgram = address("AddressLookupTab1e1111111111111111111111111")
 
 // Table is an address lookup table and the addresses in it, by number.
@@ -18,8 +18,8 @@ type Table struct {
 }
 
 const (
-	// TableCooldown is how many slots after its deactivation a table cannot be closed yet: for so long a transaction
-	// that uses it may still land. It is also how old the slot may be that a new one names.
+	// TableCooldown is the number of slots after its deactivation in which a table cannot be closed, since a
+	// transaction that uses it may still land. It is also the greatest age of the slot that a new table names.
 	TableCooldown = 512
 	// MaxTable is the most addresses of one.
 	MaxTable = 256
@@ -39,9 +39,9 @@ func TableAddress(authority sign.Key, slot uint64) sign.Key {
 // TableRent is the rent of a table with this number of addresses.
 func TableRent(addresses int) uint64 { return Rent(tableHead + sign.KeySize*addresses) }
 
-// MakeTable makes a table in two instructions: one creates it, one fills it. It can be used from the next slot on. The
-// authority pays, and alone can close it. The slot is one of the last TableCooldown and had a block. It is part of the
-// address, so the address never returns.
+// MakeTable makes a table in two instructions: one creates it, one fills it. It can be used from the next slot on. Only
+// the authority can close it; it also pays. The slot is one of the last TableCooldown and has a block. It is part of
+// the address, so an address is never reused.
 func MakeTable(authority sign.Key, slot uint64, holds ...sign.Key) []Instruction {
 	t, bump := FindAddress(TableProgram, authority[:], fields.Data{}.U64(slot))
 	d := fields.Data{}.U32(tableExtend).U64(uint64(len(holds)))

@@ -8,7 +8,7 @@ import (
 // AssociatedTokenProgram opens token accounts at addresses made of wallet and mint.
 var AssociatedTokenProgram = address("ATokenGPvbdGVxr1b2hvZbsiqW5xWH25efTNsLJA8knL")
 
-// openIdempotent is the associated token program's call that does nothing when the account is there.
+// openIdempotent is the associated token program's call that does nothing if the account exists.
 const openIdempotent = 1
 
 // Calls of the token program.
@@ -35,7 +35,7 @@ func TokenAccount(wallet, mint sign.Key) sign.Key {
 	return Address(AssociatedTokenProgram, wallet[:], TokenProgram[:], mint[:])
 }
 
-// OpenTokenAccount opens TokenAccount of a wallet; if it exists, nothing happens. Anybody may pay its rent.
+// OpenTokenAccount opens a wallet's TokenAccount, unless it exists. Any key may pay its rent.
 func OpenTokenAccount(payer, wallet, mint sign.Key) Instruction {
 	return Instruction{Program: AssociatedTokenProgram, Data: fields.Data{openIdempotent}, Accounts: []Meta{
 		Pays(payer), Writes(TokenAccount(wallet, mint)), Reads(wallet), Reads(mint), Reads(SystemProgram),
@@ -58,7 +58,7 @@ const TokenSize = 165
 type Token struct {
 	Mint, Owner sign.Key
 	Amount      uint64
-	Plain       bool // initialized, not frozen, nobody but its owner may close it
+	Plain       bool // initialized, not frozen, only its owner may close it
 }
 
 // UnmarshalToken parses a token account that the token program owns. It returns ErrAccount.

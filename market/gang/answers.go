@@ -19,8 +19,8 @@ func (s *step) missing() string {
 	return text
 }
 
-// expect finds the seat that waits in phase for an answer under this hold, or -1. Good news about a hold given up, or
-// when the gang is over, is answered with a release.
+// expect returns the seat that waits in phase for an answer under this hold, or -1. A success for an abandoned hold, or
+// after the gang's end, is answered with a release.
 func (s *step) expect(rank uint32, hold market.HoldID, phase Phase) int {
 	for i := range s.gang.seats {
 		if seat := &s.gang.seats[i]; seat.Hold == hold && seat.Rank == rank {
@@ -33,7 +33,7 @@ func (s *step) expect(rank uint32, hold market.HoldID, phase Phase) int {
 	}
 	for i := range s.gang.past {
 		if a := &s.gang.past[i]; a.hold == hold && a.rank == rank {
-			s.release(a, market.LeaseID{}, "the answer came too late")
+			s.release(a, market.LeaseID{}, "late answer")
 		}
 	}
 	return -1
@@ -47,14 +47,14 @@ func (s *step) held(ev Held) {
 	seat := &s.gang.seats[i]
 	units, err := market.SortUnits(ev.Units)
 	if err != nil || len(units) != int(s.gang.order.UnitsPer) {
-		s.drop(i, market.Refuse(market.ReasonTerms, "it set aside %d units, %d were asked for",
+		s.drop(i, market.Refuse(market.ReasonTerms, "hold: got %d units, want %d",
 			len(ev.Units), s.gang.order.UnitsPer), true)
 		return
 	}
 	for _, other := range s.gang.seats {
 		for _, u := range other.Units {
 			if _, twice := slices.BinarySearchFunc(units, u, market.UnitID.Compare); twice {
-				s.drop(i, market.Refuse(market.ReasonConflict, "it set aside unit %s, which rank %d has already",
+				s.drop(i, market.Refuse(market.ReasonConflict, "hold: unit %s: already in rank %d",
 					u.Short(), other.Rank), true)
 				return
 			}
@@ -76,14 +76,14 @@ func (s *step) badKey(key market.OverlayKey) *market.Refusal {
 		return nil
 	}
 	if key.IsZero() {
-		return market.Refuse(market.ReasonTerms, "it named no overlay key")
+		return market.Refuse(market.ReasonTerms, "hold: no overlay key")
 	}
 	if err := key.Check(); err != nil {
 		return market.Refuse(market.ReasonTerms, "%v", err)
 	}
 	for _, other := range s.gang.seats {
 		if other.Overlay == key {
-			return market.Refuse(market.ReasonConflict, "it named the overlay key of rank %d", other.Rank)
+			return market.Refuse(market.ReasonConflict, "hold: same overlay key as rank %d", other.Rank)
 		}
 	}
 	return nil
@@ -105,7 +105,7 @@ func (s *step) measured(ev Measured) {
 	}
 }
 
-// gone handles a refusal or a loss: of a seat, or of a release under way.
+// gone handles a refusal or a loss: of a seat, or of a pending release.
 func (s *step) gone(rank uint32, hold market.HoldID, why *market.Refusal, refused bool) {
 	if why == nil {
 		why = &market.Refusal{Reason: market.ReasonLost, Detail: "no reason given"}
@@ -116,9 +116,9 @@ func (s *step) gone(rank uint32, hold market.HoldID, why *market.Refusal, refuse
 			continue
 		}
 		if refused && !seat.Phase.waiting() || !seat.after.IsZero() {
-			return // an answer to nothing that was asked
+			return // an answer without a request
 		}
-		// A provider that refused to set units aside holds none, unless it said otherwise before.
+		// A provider that refused a hold holds no units, unless it granted the hold before.
 		s.drop(i, why, !refused || seat.Phase != PhaseAsked || seat.odd)
 		return
 	}

@@ -7,9 +7,10 @@
 //	    │                                             │
 //	    └── no spare left, deadline, cancelled ───────┴──▶ Releasing ──▶ Failed
 //
-// Every rank is one seat, and every seat asks one provider at a time, in parallel with the others. If the provider
-// refuses, is lost or misses its deadline, the seat goes to the next spare. No lease is signed before every seat is
-// held, none is paid for before every seat is signed. When a seat has no spare left, everything is released at once.
+// Every rank is one seat. Every seat requests a hold from one provider at a time, in parallel with the other seats. If
+// the provider refuses, is lost or misses its deadline, the seat goes to the next spare. No lease is signed before
+// every seat is held, and none is paid for before every seat is signed. If a seat has no spare left, all holds are
+// released.
 //
 // The buyer chooses hold ids before it sends requests, so it can release holds whose answers were lost. A late answer
 // gets another Release. A hold that no Release reaches ends with its provider's own deadline.

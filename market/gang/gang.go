@@ -16,12 +16,12 @@ type Gang struct {
 	state    State
 	seats    []Seat // by rank as given
 	spares   []sign.Key
-	attempts []uint32  // by seat: how many providers were asked
+	attempts []uint32  // by seat: the number of tried providers
 	past     []attempt // holds given up
 	failures []Failure
 	round    uint32          // of the last Measure
 	measured bool            // the seats as they are are near enough to one another
-	until    time.Time       // deadline of the Measure under way; zero when none is
+	until    time.Time       // deadline of the pending Measure; zero if there is none
 	reason   *market.Refusal // why it failed
 
 	recruit    uint32    // of the last Recruit
@@ -30,17 +30,17 @@ type Gang struct {
 	fresh      int       // failures that came before the last recruits
 }
 
-// attempt is a hold given up: whatever comes of it later is released again.
+// attempt is an abandoned hold: if it is granted later, it is released again.
 type attempt struct {
 	rank      uint32
 	provider  sign.Key
 	hold      market.HoldID
-	releasing time.Time // deadline of a release not confirmed yet; zero when none is under way
+	releasing time.Time // deadline of an unconfirmed release; zero if there is none
 }
 
-// New asks all chosen members at once. Spares are asked in their order, each once; one that is listed twice may take
-// two ranks. In a gang that recruits, a member without a provider is a vacant seat. With no member, or a rank twice,
-// the gang fails at once.
+// New requests holds from all chosen members in parallel. Spares are tried in order, each once; a spare listed twice
+// may take two ranks. In a recruiting gang, a member without a provider is a vacant seat. Without members, or with a
+// duplicate rank, the gang fails immediately.
 func New(order market.Order, chosen []Member, spares []sign.Key, p Params) (Gang, []Effect) {
 	s := &step{now: lease.Now{Time: p.Started}, gang: Gang{
 		order: order, params: p, state: Reserving, spares: slices.Clone(spares),
@@ -126,8 +126,8 @@ type step struct {
 	effects []Effect
 }
 
-// Step takes one event. Events that answer nothing asked are ignored, or released again if they report a hold. The
-// error is always nil; all machines have this signature.
+// Step takes one event. Answers without a request are ignored; if they report a hold, it is released. The error is
+// always nil; all machines have this signature.
 func (g Gang) Step(now lease.Now, ev Event) (Gang, []Effect, error) {
 	g.seats, g.past = slices.Clone(g.seats), slices.Clone(g.past)
 	g.attempts, g.failures = slices.Clone(g.attempts), slices.Clone(g.failures)
@@ -173,7 +173,7 @@ func (s *step) forming() bool { return s.gang.state < Running }
 func (s *step) clock() {
 	g := &s.gang
 	if s.forming() && !g.params.Deadline.After(s.now.Time) {
-		s.fail(market.Refuse(market.ReasonTimeout, "not formed by its deadline%s", s.missing()))
+		s.fail(market.Refuse(market.ReasonTimeout, "not complete by the deadline%s", s.missing()))
 	}
 	for i := range g.seats {
 		if seat := g.seats[i]; s.forming() && seat.Phase.waiting() && !seat.deadline.After(s.now.Time) {
@@ -213,8 +213,8 @@ func (s *step) settleFailure() {
 	s.emit(FailedWith{s.gang.reason, slices.Clone(s.gang.failures)})
 }
 
-// advance moves the seats on together: nobody signs before all are held and, where that is asked for, near enough to
-// one another; nobody is paid before all have signed.
+// advance moves all seats to the next phase together. Leases are signed once all seats are held and, if the order
+// bounds the distance, near enough to each other. They are paid for once all are signed.
 func (s *step) advance() {
 	g := &s.gang
 	if g.state == Releasing {
@@ -277,7 +277,7 @@ func (s *step) pay() {
 		seat := g.seats[i]
 		if seat.Phase == PhaseSigned && s.forming() &&
 			uint64(s.now.Slot)+g.params.FundingSlots > uint64(seat.ActivateBefore) {
-			s.drop(i, market.Refuse(market.ReasonUnfunded, "its lease has to be funded by slot %d, it is slot %d",
+			s.drop(i, market.Refuse(market.ReasonUnfunded, "lease: funding deadline: slot %d, now slot %d",
 				seat.ActivateBefore, s.now.Slot), true)
 		}
 	}

@@ -6,8 +6,8 @@ import (
 	"github.com/starling-network/starling/market"
 )
 
-// A gang that recruits is not at its end when a seat has no spare left: the seat stays vacant, the others keep their
-// holds, and the shell collects further quotes until the deadline.
+// A recruiting gang does not fail if a seat has no spare left: the seat stays vacant, the others keep their holds, and
+// the shell collects further quotes until the deadline.
 //
 //	        refused, lost               Recruited
 //	Asked ───────────────▶ vacant ─────────────────────▶ Asked
@@ -15,11 +15,13 @@ import (
 //	  └── slow: stays, until a recruit takes the seat ─────┤
 //	Held ── about to lapse: released, taken anew ──────────┘
 //
-// Once a lease may have been paid for, a seat that is refused or lost without a spare fails the gang: the others would
-// be paid for waiting. A slow one keeps its seat for as long as before: with the gang the first payments would be lost.
+// Once a lease may have been paid for, a seat that is refused or lost without a spare fails the gang, since the others
+// would be paid for waiting. A slow provider keeps its seat for the same time as before, since a failed gang loses the
+// first payments.
 
 const (
-	// patience is how many step timeouts longer a slow provider keeps its seat while nobody else is there.
+	// patience is the number of step timeouts for which a slow provider keeps its seat if no other provider is
+	// available.
 	patience = 4
 	// mostPauses bounds how much longer the pause between two Recruits gets.
 	mostPauses = 8
@@ -45,7 +47,7 @@ func (g *Gang) recruits() bool {
 	return true
 }
 
-// overdue handles a seat whose provider missed its deadline.
+// overdue handles a seat after its provider missed the deadline.
 func (s recruiter) overdue(i int) {
 	g := &s.gang
 	seat := &g.seats[i]
@@ -84,14 +86,13 @@ func (s recruiter) recruited(ev Recruited) {
 	for i := range g.seats {
 		seat := g.seats[i]
 		if seat.slow && seat.Phase < PhaseActivating && len(g.spares) > 0 && s.forming() {
-			s.drop(i, market.Refuse(market.ReasonTimeout, "slow while %s, and another provider was there",
+			s.drop(i, market.Refuse(market.ReasonTimeout, "slow while %s; replaced by another provider",
 				seat.Phase), true)
 		}
 	}
 }
 
-// gather fills vacant seats, has holds taken anew that would lapse, and recruits where that is not enough. Some seat is
-// not held.
+// gather fills vacant seats, renews expiring holds, and recruits if that is not enough. At least one seat is not held.
 func (s recruiter) gather() {
 	g := &s.gang
 	var missing []uint32
@@ -112,7 +113,7 @@ func (s recruiter) gather() {
 	s.emit(Recruit{g.recruit, missing})
 }
 
-// lapsing is when a hold is to be taken anew, so that its release is confirmed before it lapses.
+// lapsing returns the time to renew a hold, so that its release is confirmed before it expires.
 func (p *Params) lapsing(seat *Seat) time.Time {
 	if seat.Phase != PhaseHeld || seat.until.IsZero() {
 		return time.Time{}
@@ -125,11 +126,11 @@ func (s recruiter) lapses(seat *Seat) bool {
 	return !at.IsZero() && !at.After(s.now.Time)
 }
 
-// renew releases the hold of a seat and asks its provider for another one, after the release.
+// renew releases the hold of a seat, and then requests another one from its provider.
 func (s recruiter) renew(i int) {
 	g := &s.gang
 	old := g.seats[i]
-	s.giveUp(i, true, "the hold would lapse before every rank has one")
+	s.giveUp(i, true, "hold: expires before every rank is held")
 	g.seats[i] = Seat{Rank: old.Rank, Provider: old.Provider, Hold: s.nextHold(i), Phase: PhaseAsked, after: old.Hold,
 		deadline: s.now.Time.Add(g.params.ReleaseTimeout)}
 }
@@ -149,8 +150,8 @@ func (s *step) request(i int) {
 	s.emit(Reserve{seat.Rank, seat.Provider, seat.Hold})
 }
 
-// forget bounds what a gang remembers that recruits for long: the oldest failures, and the oldest holds with a
-// confirmed release or past their deadline.
+// forget bounds the memory of a gang that recruits for a long time. It drops the oldest failures, and the oldest holds
+// that are released or past their deadline.
 func (s recruiter) forget() {
 	g := &s.gang
 	most := remembered * (len(g.seats) + 4)

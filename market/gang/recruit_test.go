@@ -65,7 +65,7 @@ func (c *crowd) answer(e gang.Effect) {
 		}
 	case gang.Sign:
 		if c.holds[e.Provider] != e.Hold {
-			c.step(gang.Refused{Rank: e.Rank, Hold: e.Hold, Reason: market.Refuse(market.ReasonHold, "this hold is over")})
+			c.step(gang.Refused{Rank: e.Rank, Hold: e.Hold, Reason: market.Refuse(market.ReasonHold, "hold: ended")})
 			return
 		}
 		c.until[e.Provider] = c.now.Time.Add(time.Hour)

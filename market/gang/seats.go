@@ -18,7 +18,7 @@ func (s *step) drop(i int, why *market.Refusal, release bool) {
 	if s.fill(i) || s.recruits() {
 		return
 	}
-	s.fail(market.Refuse(market.ReasonUnanswered, "rank %d found no provider, %d tried; the last one, %s: %s",
+	s.fail(market.Refuse(market.ReasonUnanswered, "rank %d: no provider, %d tried; last, %s: %s",
 		seat.Rank, g.attempts[i], seat.Provider.Short(), why))
 }
 
@@ -37,7 +37,7 @@ func (s *step) fill(i int) bool {
 	return false
 }
 
-// silent reports whether the provider already let a seat wait in vain.
+// silent reports whether a request to the provider already timed out.
 func (s *step) silent(p sign.Key) bool {
 	return slices.ContainsFunc(s.gang.failures[s.gang.fresh:], func(f Failure) bool {
 		return f.Provider == p && (f.Refusal.Reason == market.ReasonTimeout || f.Refusal.Reason == market.ReasonLost)
@@ -49,7 +49,7 @@ func (s *step) giveUp(i int, release bool, why string) {
 	seat := s.gang.seats[i]
 	s.gang.seats[i] = Seat{Rank: seat.Rank}
 	if !seat.after.IsZero() {
-		return // nothing was asked under this hold
+		return // no request under this hold
 	}
 	s.gang.past = append(s.gang.past, attempt{rank: seat.Rank, provider: seat.Provider, hold: seat.Hold})
 	if release {

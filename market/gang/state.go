@@ -19,7 +19,7 @@ const (
 	Activating                  // All are signed; some lease is not yet paid for.
 	Running                     // All are active: the gang is formed. Final.
 	Releasing                   // It failed; everything was released, some provider has not confirmed.
-	Failed                      // It failed and nothing is left to do. Final.
+	Failed                      // The gang failed and all holds are released. Final.
 )
 
 var stateNames = [...]string{
@@ -35,7 +35,7 @@ func (s State) String() string {
 	return fmt.Sprintf("state(%d)", uint8(s))
 }
 
-// Final reports whether nothing more will happen.
+// Final reports whether the state is final.
 func (s State) Final() bool { return s == Running || s == Failed }
 
 // Phase of one seat.
@@ -43,7 +43,7 @@ type Phase uint8
 
 // The phases, one sentence each.
 const (
-	PhaseAsked      Phase = iota + 1 // The provider was asked to set units aside.
+	PhaseAsked      Phase = iota + 1 // A hold is requested from the provider.
 	PhaseHeld                        // It did.
 	PhaseSigning                     // It was sent the lease to sign.
 	PhaseSigned                      // It signed.
@@ -64,7 +64,7 @@ func (p Phase) String() string {
 	return fmt.Sprintf("phase(%d)", uint8(p))
 }
 
-// waiting reports whether a request is under way.
+// waiting reports whether a request is pending.
 func (p Phase) waiting() bool { return p == PhaseAsked || p == PhaseSigning || p == PhaseActivating }
 
 // Member gives one rank to one provider.
@@ -83,18 +83,18 @@ type Seat struct {
 	Overlay        market.OverlayKey // once held, of a cluster's
 	Lease          market.LeaseID    // once signed
 	ActivateBefore market.Slot       // once signed
-	deadline       time.Time         // of the request under way
+	deadline       time.Time         // of the pending request
 	odd            bool              // it answered a request that it had not received yet
 	until          time.Time         // the hold lapses then; zero if not known
 	after          market.HoldID     // released before the request is sent; zero once it is
-	slow           bool              // the deadline is over, and nobody else was there to ask
+	slow           bool              // past the deadline, without another provider to try
 }
 
 // Params are the times of one gang.
 type Params struct {
 	Secret         [32]byte      // hold ids follow from it; random and never sent
 	Started        time.Time     // now, when New is called
-	StepTimeout    time.Duration // how long one provider may take for one answer; to activate, twice as long
+	StepTimeout    time.Duration // timeout of one provider's answer; doubled for activation
 	FundTimeout    time.Duration // how long it may take to set the leases' money aside, before they are activated
 	ReleaseTimeout time.Duration // how long to wait for a release to be confirmed
 	Deadline       time.Time     // the gang is formed by then or fails
@@ -102,7 +102,7 @@ type Params struct {
 	MeasureTimeout time.Duration // how long measuring the paths between the seats may take; 0: they are not measured
 	// Recruit is the shortest pause between two requests for further quotes; 0: a seat without a spare fails the gang.
 	Recruit        time.Duration
-	RecruitTimeout time.Duration // how long an answer to one of them is waited for
+	RecruitTimeout time.Duration // timeout of their answers
 	FundingSlots   uint64        // slots that must be left before activate-before when leases are paid for
 }
 
@@ -116,7 +116,7 @@ type Failure struct {
 	Refusal  *market.Refusal `json:"refusal"`
 }
 
-// Unfit is a seat whose provider cannot be a member, according to the measured paths.
+// Unfit is a seat with a provider that the measured paths exclude from the cluster.
 type Unfit struct {
 	Rank   uint32
 	Hold   market.HoldID
@@ -174,7 +174,7 @@ type (
 	}
 	// Cancelled reports that the buyer gave up the gang.
 	Cancelled struct{ Reason string }
-	// DeadlinePassed reports that time has passed. Every other event looks at the clock as well.
+	// DeadlinePassed reports that time has passed. Every other event checks the deadlines as well.
 	DeadlinePassed struct{}
 )
 
@@ -189,17 +189,17 @@ func (Recruited) event() string      { return "recruited" }
 func (Cancelled) event() string      { return "cancelled" }
 func (DeadlinePassed) event() string { return "deadline passed" }
 
-// Effect is something the shell must do. Effects on different ranks may be done in parallel.
+// Effect is an action for the shell. Effects on different ranks may be carried out in parallel.
 type Effect interface{ effect() }
 
 type (
-	// Reserve asks a provider to set the units of a rank aside.
+	// Reserve requests a hold of a rank's units from a provider.
 	Reserve struct {
 		Rank     uint32
 		Provider sign.Key
 		Hold     market.HoldID
 	}
-	// Release gives back whatever the provider may hold under Hold, and the lease if there is one.
+	// Release releases the hold, and the lease if there is one.
 	Release struct {
 		Rank     uint32
 		Provider sign.Key
@@ -207,14 +207,14 @@ type (
 		Lease    market.LeaseID
 		Reason   string
 	}
-	// Measure has the paths between all seats measured, those that were not before. Measured answers it, under its
+	// Measure requests measurements of the unmeasured paths between all seats. Measured is the answer, with the same
 	// number.
 	Measure struct {
 		Round uint32
 		Seats []Seat
 	}
 	// Recruit collects further quotes for ranks that have no provider, or a slow one. Recruited answers it, under its
-	// number. Providers that hold a seat are not wanted for another one, unless the ranks may share a provider.
+	// number. Providers with a seat are excluded, unless the ranks may share a provider.
 	Recruit struct {
 		Round uint32
 		Ranks []uint32
@@ -236,7 +236,7 @@ type (
 	}
 	// Formed reports that all leases are active. It comes at most once, and then Failed never does.
 	Formed struct{ Seats []Seat }
-	// FailedWith reports that the gang is over and everything was released. It comes at most once.
+	// FailedWith reports that the gang failed and all holds are released. It is emitted at most once.
 	FailedWith struct {
 		Reason  *market.Refusal
 		Details []Failure // every provider that did not work out, in order

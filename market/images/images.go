@@ -1,4 +1,4 @@
-// Package images has the patterns by which a provider says which container images it runs.
+// Package images implements a provider's patterns for the container images that it runs.
 package images
 
 import (
@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Patterns says which container images a provider runs. The zero Patterns runs all.
+// Patterns selects the container images that a provider runs. The zero Patterns selects all.
 type Patterns struct {
 	allow, deny []pattern
 }
@@ -54,7 +54,7 @@ func parseImagePattern(text string) (pattern, error) {
 	}
 	repo, digest, at := strings.Cut(text, "@")
 	if at && !digestForm(digest) {
-		return pattern{}, fmt.Errorf("after @ comes a digest, sha256: and 64 hexadecimal digits")
+		return pattern{}, fmt.Errorf("digest after @: want sha256: and 64 hexadecimal digits")
 	}
 	if _, err := path.Match(repo, ""); err != nil || strings.ContainsAny(repo, " \t\n") || repo == "" {
 		return pattern{}, fmt.Errorf("is not a pattern of repositories, such as docker.io/library/*")
@@ -137,7 +137,7 @@ func (p pattern) String() string {
 	return p.repository + "@" + p.digest
 }
 
-// Allowed are the patterns of which an image must match one, if there are any.
+// Allowed is a list of patterns; unless it is empty, an image must match one of them.
 func (im Patterns) Allowed() []string { return texts(im.allow) }
 
 // Denied are the patterns of which an image must match none.

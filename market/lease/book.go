@@ -113,14 +113,13 @@ func (b Book) Holder(id market.UnitID) (Record, bool) { return valueOf(b.stock.h
 // Free is the number of units of the class that could be sold now.
 func (b Book) Free(class market.Class) int { return b.stock.count(class, b.stock.free) }
 
-// Total is the number of units of the class that are free or held; those withdrawn count only while somebody holds
-// them.
+// Total is the number of units of the class that are free or held. Withdrawn units count only while they are held.
 func (b Book) Total(class market.Class) int { return b.stock.total(class) }
 
 // Units lists the inventory in the order given.
 func (b Book) Units() []market.Unit { return slices.Clone(b.stock.units) }
 
-// Records goes through all records, live ones and those kept against replay, by ascending hold id.
+// Records iterates over all records, live ones and the ones kept against replay, by ascending hold id.
 func (b Book) Records() iter.Seq[Record] {
 	return func(yield func(Record) bool) {
 		for _, r := range b.records {
@@ -137,7 +136,7 @@ func (b Book) Hold(id market.HoldID) (Record, bool) { return valueOf(b.records.f
 // Lease looks a record up by lease id.
 func (b Book) Lease(id market.LeaseID) (Record, bool) { return valueOf(b.records.lease(id)) }
 
-// valueOf returns a record that was looked up; false for nil.
+// valueOf returns the value of a record; false if it is nil.
 func valueOf(r *Record) (Record, bool) {
 	if r == nil {
 		return Record{}, false
@@ -145,8 +144,8 @@ func valueOf(r *Record) (Record, bool) {
 	return *r, true
 }
 
-// NextDeadline is the earliest clock time at which Ticked has something to do with a hold; false if there is none.
-// Leases wait for slots, so tick on new slots too.
+// NextDeadline is the earliest clock time at which a hold needs Ticked; false if there is none. Leases depend on slots,
+// so tick on new slots too.
 func (b Book) NextDeadline() (time.Time, bool) {
 	var at time.Time
 	for _, r := range b.records {

@@ -33,7 +33,7 @@ func (b Book) Quote(now Now, o market.Order, backing *Backing) (Quoted, *market.
 		room = min(room, most-n.live)
 	}
 	if room < 1 {
-		return Quoted{}, market.Refuse(market.ReasonLimit, "too many holds are open already")
+		return Quoted{}, market.Refuse(market.ReasonLimit, "too many open holds")
 	}
 	backed, refusal := b.backed(o, class, b.limits.Asks[class], backing)
 	if refusal != nil {
@@ -43,8 +43,8 @@ func (b Book) Quote(now Now, o market.Order, backing *Backing) (Quoted, *market.
 	return Quoted{Class: class, Leases: uint32(min(len(free)/int(o.UnitsPer), room)), Price: b.limits.Asks[class]}, nil
 }
 
-// choose finds the class that does the order and lists its free units that fit, at least as many as one lease takes:
-// the class named, or the cheapest that fits the order at up to price.
+// choose returns the class for the order, and its fitting free units, at least as many as one lease takes. The class is
+// the named one, or the cheapest that fits the order at up to price.
 func (b Book) choose(
 	o market.Order, price market.Price, named market.Class,
 ) (market.Class, []market.UnitID, *market.Refusal) {

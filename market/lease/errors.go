@@ -16,7 +16,7 @@ var (
 	ErrLimits = errors.New("bad limits")
 )
 
-// InvalidTransition reports that the shell reported something that cannot happen to a record in its state.
+// InvalidTransition means that the shell reported an event that is impossible in the record's state.
 type InvalidTransition struct {
 	From, To State
 	Event    string

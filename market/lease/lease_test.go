@@ -154,10 +154,10 @@ func TestReserveRefusals(t *testing.T) {
 		{market.ReasonClass, "class gpu/h200 is not sold here", func(e *lease.ReserveRequested) { e.Order.Class = "gpu/h200" }},
 		{market.ReasonRegion, "region local is not among [eu-west]", func(e *lease.ReserveRequested) { e.Order.Regions = []market.Region{"eu-west"} }},
 		{market.ReasonRuntime, "runtime docker is not offered, [wasm] are", func(e *lease.ReserveRequested) { e.Order.Runtime = "docker" }},
-		{market.ReasonDuration, "6m40.4s asked, want 4s to 6m40s", func(e *lease.ReserveRequested) { e.Order.Slots = 1001 }},
-		{market.ReasonStake, "stake 0.00, the order asks 1.00", func(e *lease.ReserveRequested) { e.Order.MinStake = 100 }},
+		{market.ReasonDuration, "6m40.4s requested, want 4s to 6m40s", func(e *lease.ReserveRequested) { e.Order.Slots = 1001 }},
+		{market.ReasonStake, "stake: got 0.00, want 1.00", func(e *lease.ReserveRequested) { e.Order.MinStake = 100 }},
 		{market.ReasonCapability, "a unit has compute capability unknown, asked 8.0", func(e *lease.ReserveRequested) { e.Order.MinCapability = 80 }},
-		{market.ReasonPrice, "price 0.39 is under the 0.40 asked here", func(e *lease.ReserveRequested) { e.Price = 39 }},
+		{market.ReasonPrice, "price: got 0.39, want at least 0.40", func(e *lease.ReserveRequested) { e.Price = 39 }},
 		{market.ReasonResources, "a unit has memory 512 MiB, asked 1024 MiB", func(e *lease.ReserveRequested) { e.Order.Min.MemoryMiB = 1024 }},
 		{market.ReasonCapacity, "4 units asked, 3 of 3 are free", func(e *lease.ReserveRequested) { e.Order.UnitsPer = 4 }},
 		{market.ReasonHold, "the hold id is not set", func(e *lease.ReserveRequested) { e.Hold = market.HoldID{} }},
@@ -212,7 +212,7 @@ func TestFamilyOrders(t *testing.T) {
 	o := testOrder(buyers[0], 1, 4, 1)
 	o.Class = "gpu"
 	for named, want := range map[market.Class]string{
-		"cpu": "class: the order is for class gpu, not cpu", "gpu/x": "class: class gpu/x is not sold here", "gpu/b": "price: price 0.40 is under the 0.45 asked here",
+		"cpu": "class: the order is for class gpu, not cpu", "gpu/x": "class: class gpu/x is not sold here", "gpu/b": "price: price: got 0.40, want at least 0.45",
 	} {
 		_, effects, _ := book.Step(now, lease.ReserveRequested{Hold: market.HoldID{1}, Order: o, Price: 40, Class: named})
 		if r, ok := find[lease.AnswerRefused](effects); !ok || string(r.Refusal.Reason)+": "+r.Refusal.Error() != want {

@@ -27,11 +27,11 @@ type Limits struct {
 
 	HoldTTL          time.Duration // how long units are set aside before the lease is signed
 	SignTTL          time.Duration // and how much longer until a signed lease is activated
-	MaxHolds         int           // unfunded holds at once
+	MaxHolds         int           // concurrent unfunded holds
 	MaxHoldsPerBuyer int           // of them, for one buyer
 
-	MaxLeasesPerBuyer int // holds and leases of one buyer at once; 0 means no such limit
-	MaxMembers        int // holds and leases with an overlay key at once; 0 means no such limit
+	MaxLeasesPerBuyer int // concurrent holds and leases of one buyer; 0 means no limit
+	MaxMembers        int // concurrent holds and leases with an overlay key; 0 means no limit
 
 	StartWithin    uint64 // slots that a lease's nominal start may lie before or after now
 	ActivateWithin uint64 // slots that a lease's activate-before may lie after now
@@ -91,7 +91,7 @@ func (l Limits) feasible(now Now, o market.Order) *market.Refusal {
 			market.DurationText(o.Slots, l.MinSlots, l.MaxSlots, l.SlotMillis))
 	}
 	if l.Stake < o.MinStake {
-		return market.Refuse(market.ReasonStake, "stake %s, the order asks %s",
+		return market.Refuse(market.ReasonStake, "stake: got %s, want %s",
 			market.Decimal(uint64(l.Stake), l.Decimals), market.Decimal(uint64(o.MinStake), l.Decimals))
 	}
 	return nil
@@ -114,7 +114,7 @@ func (l Limits) sold(c market.Class) []market.Class {
 // checkPrice refuses a price below the ask of the class.
 func (l Limits) checkPrice(c market.Class, price market.Price) *market.Refusal {
 	if ask := l.Asks[c]; ask > price {
-		return market.Refuse(market.ReasonPrice, "price %s is under the %s asked here", l.money(price), l.money(ask))
+		return market.Refuse(market.ReasonPrice, "price: got %s, want at least %s", l.money(price), l.money(ask))
 	}
 	return nil
 }
@@ -134,7 +134,7 @@ func (l Limits) cost(price market.Price, units int, slots uint64) (market.Amount
 	return rate.Owed(slots)
 }
 
-// expires is when a hold is over that is not signed, or not activated, by then; false for all else.
+// expires returns the time at which an unsigned or unactivated hold expires; false for other records.
 func (l Limits) expires(r *Record) (time.Time, bool) {
 	switch {
 	case r.State == Held:
@@ -145,7 +145,7 @@ func (l Limits) expires(r *Record) (time.Time, bool) {
 	return time.Time{}, false
 }
 
-// overlayKey is the key named for a hold; zero for one of no cluster.
+// overlayKey is the overlay key of a hold; zero outside of a cluster.
 func (l Limits) overlayKey(r *Record) market.OverlayKey {
 	if !r.Overlay || l.OverlayKey == nil {
 		return market.OverlayKey{}

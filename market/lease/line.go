@@ -8,8 +8,8 @@ import (
 	"github.com/starling-network/starling/market/sign"
 )
 
-// A line is a lease and the successors that make it longer, one after the other, over the same units. The units are the
-// line's until its last lease is over; at any time one lease of it is in force.
+// A line is a lease and its successors, one after the other, over the same units. The units belong to the line until
+// its last lease ends. At any time one of its leases is in force.
 
 // First is the id of the first lease of the record's line; zero before there is one.
 func (r Record) First() market.LeaseID {
@@ -70,8 +70,8 @@ func (rs records) heir(r *Record) *Record {
 	return out
 }
 
-// Current returns the lease of a line that controls its execution: the lease in force, or the last one if the line is
-// over. A line is identified by its first lease.
+// Current returns the lease of a line that controls its execution: the lease in force, or the last one if the line has
+// ended. A line is identified by its first lease.
 func (b Book) Current(first market.LeaseID) (Record, bool) {
 	var best *Record
 	weight := func(r *Record) int {
@@ -98,8 +98,8 @@ func (b Book) Current(first market.LeaseID) (Record, bool) {
 // Extended reports whether a successor of the lease was signed.
 func (b Book) Extended(id market.LeaseID) bool { return b.records.next(id) != nil }
 
-// Commands reports whether the line's execution ends with this lease: not before its predecessor is over, and not once
-// a successor took over.
+// Commands reports whether the line's execution ends with this lease: its predecessor has ended, and no successor has
+// begun.
 func (b Book) Commands(id market.LeaseID) bool {
 	r := b.records.lease(id)
 	if r == nil {
@@ -139,7 +139,7 @@ func (s *step) supervise(ev Supervised) {
 func (s *step) extend(ev ExtendRequested) {
 	r := s.book.records.lease(ev.Lease)
 	if r == nil || r.Peer() != ev.By {
-		s.refuse(market.HoldID{}, market.Refuse(market.ReasonHold, "this buyer has no such lease here"))
+		s.refuse(market.HoldID{}, market.Refuse(market.ReasonHold, "no such lease of this buyer"))
 		return
 	}
 	if next := s.book.records.next(r.Lease); next != nil {
@@ -148,14 +148,14 @@ func (s *step) extend(ev ExtendRequested) {
 			s.refuse(next.ID, market.Refuse(market.ReasonConflict, "this lease was extended already, until slot %d",
 				next.Core.End))
 		case !next.State.Live():
-			s.refuse(next.ID, market.Refuse(market.ReasonHold, "this extension is over: %s", next.EndReason))
+			s.refuse(next.ID, market.Refuse(market.ReasonHold, "extension: ended: %s", next.EndReason))
 		default:
 			s.emit(AnswerExtended{next.ID, *next.Core})
 		}
 		return
 	}
 	if r.State != Active {
-		s.refuse(r.ID, market.Refuse(market.ReasonHold, "the lease is %s, only an active one can be extended", r.State))
+		s.refuse(r.ID, market.Refuse(market.ReasonHold, "lease: %s, want active", r.State))
 		return
 	}
 	if refusal := s.book.checkSuccessor(r, ev); refusal != nil {
@@ -203,7 +203,7 @@ func (b Book) checkSuccessor(r *Record, ev ExtendRequested) *market.Refusal {
 	case !sold:
 		return market.Refuse(market.ReasonClass, "class %s is no longer sold here", r.Class)
 	case ask > r.Price:
-		return market.Refuse(market.ReasonPrice, "the lease is at %s, by now %s is asked",
+		return market.Refuse(market.ReasonPrice, "price of the lease: got %s, want at least %s",
 			l.money(r.Price), l.money(ask))
 	}
 	for _, id := range r.Units {
@@ -238,7 +238,7 @@ func difference(have, want market.LeaseCore) string {
 	return "version"
 }
 
-// lapse ends the successor of a lease that is over before its time, or that it did not live to follow.
+// lapse ends the successor of a lease that ended early, or a successor that was not activated in time.
 func (s *step) lapse(r *Record, reason string) {
 	next := s.book.records.next(r.Lease)
 	if next == nil {
@@ -246,14 +246,14 @@ func (s *step) lapse(r *Record, reason string) {
 	}
 	switch next.State {
 	case Signed:
-		s.finish(*next, Released, "the lease before it ended: "+reason)
+		s.finish(*next, Released, "preceding lease: ended: "+reason)
 	case Active:
-		s.end(*next, "the lease before it ended: "+reason)
+		s.end(*next, "preceding lease: ended: "+reason)
 	case Held, Ending, Ended, Released, Void:
 	}
 }
 
-// inLine orders records so that of a line every lease comes after those before it, and all else stays as it is.
+// inLine orders records so that each lease follows its predecessors; otherwise the order is stable.
 func inLine(records []*Record) []*Record {
 	out := slices.Clone(records)
 	at := func(r *Record) market.Slot {

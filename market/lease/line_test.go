@@ -220,7 +220,7 @@ func TestSuccessorLapses(t *testing.T) {
 			t.Fatalf("%s, %s", r.State, l.state(next.Lease))
 		}
 		no, _ := find[lease.AnswerRefused](l.step(lease.FundingSeen{Lease: next.Lease, Landed: 1099}))
-		if no.Refusal == nil || !strings.Contains(no.Refusal.Detail, "the lease before it ended") {
+		if no.Refusal == nil || !strings.Contains(no.Refusal.Detail, "preceding lease: ended") {
 			t.Errorf("%+v", no)
 		}
 		if _, freed := find[lease.UnitsFreed](l.step(lease.LeaseEnded{Lease: l.first.Lease})); !freed {

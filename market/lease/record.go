@@ -126,7 +126,7 @@ func (r Record) validate() error {
 	}
 	if c := r.Core; c != nil && (c.Order != r.Order || c.Buyer != r.Buyer || c.Rank != r.Rank ||
 		int(c.Units) != len(r.Units) || c.UnitsRoot != market.UnitsRoot(r.Units) || c.VoucherKeys != r.Keys.Hash()) {
-		return bad("its lease is about something else")
+		return bad("lease: differs from the record")
 	}
 	if r.Escrow.IsZero() != (len(r.Funding) == 0) || len(r.Funding) > MaxFunding || r.Escrow.IsZero() && r.FundBy != 0 {
 		return bad("funding of %d bytes in escrow %s", len(r.Funding), r.Escrow.Short())
@@ -159,11 +159,11 @@ func (r Record) validateLine(bad func(format string, args ...any) error) error {
 	successor := r.Core != nil && r.Core.Successor()
 	switch {
 	case successor != !r.Root.IsZero() || successor != !r.Previous.IsZero() || !successor && r.Since != 0:
-		return bad("a successor names the leases before it, and no other lease does")
+		return bad("root and previous lease are set for successors only")
 	case successor && (r.Core.Nonce != market.Nonce(r.Previous[:16]) || r.Since >= r.Core.Start || r.State == Held):
-		return bad("its lease follows on another one")
+		return bad("lease: successor of another lease")
 	case !r.HandedTo.IsZero() && (r.State != Ending && r.State != Ended || r.HandedTo == r.Lease):
-		return bad("%s, and handed over", r.State)
+		return bad("%s with a successor", r.State)
 	}
 	return nil
 }

@@ -64,14 +64,14 @@ func (rs records) newcomers(class market.Class) int {
 
 // counts are the records that fall under a limit.
 type counts struct {
-	unfunded int // holds that nobody has paid for
+	unfunded int // holds that are not paid for
 	ofBuyer  int // of them, the buyer's
 	ofOrder  int // live ones of the order
 	live     int // live ones of the buyer
 	members  int // live ones with an overlay key
 }
 
-// count counts the records. A successor that waits takes nothing that the lease before it does not have.
+// count counts the records. A waiting successor uses only its predecessor's resources.
 func (rs records) count(buyer sign.Key, order market.OrderID) counts {
 	var n counts
 	for _, r := range rs {

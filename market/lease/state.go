@@ -14,9 +14,9 @@ type State uint8
 // The states, one sentence each. Journals have their names.
 const (
 	Held   State = 1 // Units are set aside for the buyer until HoldExpires.
-	Signed State = 2 // The provider's signature may be out; over if not activated in time.
+	Signed State = 2 // The provider may have sent its signature. Ends if not activated in time.
 	Active State = 3 // Funded: the buyer may use the units.
-	Ended  State = 4 // It ran and is over; the units are free.
+	Ended  State = 4 // The lease has run and ended; the units are free.
 	// A successor given back before it was funded; the units are free. Other such holds are forgotten.
 	Released State = 5
 	Void     State = 6 // A successor signed and never funded in time, likewise.
@@ -48,7 +48,7 @@ func (s *State) UnmarshalText(text []byte) error {
 	return fmt.Errorf("%w: state %.20q: unknown", ErrRecord, text)
 }
 
-// Live reports whether the record's units are nobody else's.
+// Live reports whether the record's units are reserved for it.
 func (s State) Live() bool { return s == Held || s == Signed || s == Active || s == Ending }
 
 // Now is the time as the provider sees it: its own clock for holds, the chain's slots for leases.
@@ -57,19 +57,18 @@ type Now struct {
 	Slot market.Slot
 }
 
-// Event is something that happened: a buyer's request, already verified to come from that buyer, or news from the
-// shell.
+// Event is a buyer's request, with a verified sender, or a report of the shell.
 type Event interface{ event() string }
 
 type (
-	// ReserveRequested asks for the units of one rank of an order. The order is as DecodeOrder returned it.
+	// ReserveRequested requests the units of one rank of an order. The order is a result of DecodeOrder.
 	ReserveRequested struct {
 		Hold  market.HoldID
 		Order market.Order
 		Price market.Price // agreed, per unit-hour
 		Rank  uint32
 		Class market.Class // of the units, as quoted; "" for the cheapest that fits
-		// Overlay asks for a key in the overlay of a cluster, to which the lease is to commit.
+		// Overlay requests a key in the overlay of a cluster, to which the lease commits.
 		Overlay bool
 		Backing *Backing
 	}
@@ -96,7 +95,7 @@ type (
 		Funding []byte // at most MaxFunding
 		By      market.Slot
 	}
-	// FundingWrong reports that the deposit on chain is not what the buyer promised and cannot become it. It also
+	// FundingWrong reports that the deposit on chain differs from the promised one, and cannot become it. It also
 	// reports that the buyer of a funded lease withdraws its money.
 	FundingWrong struct {
 		Lease  market.LeaseID
@@ -115,18 +114,18 @@ type (
 		By    sign.Key
 		Epoch uint64
 	}
-	// ReleaseRequested gives a hold or lease back. Hold may be zero when Lease is set.
+	// ReleaseRequested releases a hold or lease. Hold may be zero if Lease is set.
 	ReleaseRequested struct {
 		Hold  market.HoldID
 		Lease market.LeaseID
 		By    sign.Key
 	}
-	// ExecutionLost reports that an active lease's execution is gone and will not come back.
+	// ExecutionLost reports that an active lease's execution is permanently lost.
 	ExecutionLost struct {
 		Lease  market.LeaseID
 		Reason string
 	}
-	// LeaseEnded reports that a lease's execution has stopped, for whatever reason, and its units are idle.
+	// LeaseEnded reports that a lease's execution has stopped, for any reason, and its units are idle.
 	LeaseEnded struct {
 		Lease  market.LeaseID
 		Reason string
@@ -147,7 +146,7 @@ func (ExecutionLost) event() string    { return "execution lost" }
 func (LeaseEnded) event() string       { return "lease ended" }
 func (Ticked) event() string           { return "tick" }
 
-// Effect is something the shell must do. Effects are carried out one by one in the order given.
+// Effect is an action for the shell. Effects are carried out one by one, in order.
 type Effect interface{ effect() }
 
 type (
@@ -160,7 +159,7 @@ type (
 		Hold    market.HoldID
 		Units   []market.UnitID
 		Expires time.Time
-		Overlay market.OverlayKey // zero unless asked for
+		Overlay market.OverlayKey // zero unless requested
 	}
 	// AnswerSupervised answers a Supervised: By commands the line.
 	AnswerSupervised struct{ Lease market.LeaseID }

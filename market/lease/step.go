@@ -9,8 +9,8 @@ import (
 	"github.com/starling-network/starling/market"
 )
 
-// keepAfterOrder is how long after its order's end a finished record is kept, so that no replayed request for it can
-// pass: an order that is over by more than any clock's error is refused anyway.
+// keepAfterOrder is the time after its order's end for which a finished record is kept against replays. Later, the
+// order itself is refused as expired, whatever the error of the clocks.
 const keepAfterOrder = 2 * market.MaxClockSkew
 
 // step is one call of Step: the book and the effects so far.
@@ -82,7 +82,7 @@ func (s *step) refuse(hold market.HoldID, refusal *market.Refusal) {
 // clip makes a reason fit a record: short, and text.
 func clip(reason string) string { return market.Clean(reason, maxEndReason) }
 
-// sweep applies due deadlines. It ends expired holds and leases, and drops finished records that nobody can replay.
+// sweep applies due deadlines. It ends expired holds and leases, and drops finished records that cannot be replayed.
 func (s *step) sweep() {
 	for _, r := range inLine(s.book.records) {
 		if r = s.book.records.find(r.ID); r == nil {
@@ -101,10 +101,10 @@ func (s *step) sweep() {
 			}
 		case Active:
 			if s.now.Slot >= r.Core.End {
-				s.end(*r, fmt.Sprintf("its time was over at slot %d", r.Core.End))
+				s.end(*r, fmt.Sprintf("lease time ended at slot %d", r.Core.End))
 			} else if r.FundBy > 0 && s.now.Slot > r.FundBy {
 				s.unpaid(*r, true)
-				s.end(*r, fmt.Sprintf("its escrow was not on chain by slot %d", r.FundBy))
+				s.end(*r, fmt.Sprintf("escrow: not on chain by slot %d", r.FundBy))
 			}
 		case Ended, Released, Void:
 			// The record of an extended lease keeps it from being extended again.
@@ -137,16 +137,16 @@ func (s *step) reserve(ev ReserveRequested) {
 		switch {
 		case !r.Root.IsZero() || r.Buyer != o.Buyer || r.Peer() != o.Peer() || r.Order != o.ID || r.Rank != ev.Rank ||
 			r.Price != ev.Price || r.Overlay != ev.Overlay || ev.Class != "" && r.Class != ev.Class:
-			s.refuse(ev.Hold, market.Refuse(market.ReasonConflict, "this hold id is already in use for something else"))
+			s.refuse(ev.Hold, market.Refuse(market.ReasonConflict, "hold id: already in use for another request"))
 		case !r.State.Live():
-			s.refuse(ev.Hold, market.Refuse(market.ReasonHold, "this hold is over: %s", r.EndReason))
+			s.refuse(ev.Hold, market.Refuse(market.ReasonHold, "hold: ended: %s", r.EndReason))
 		default:
 			s.answerHeld(r)
 		}
 		return
 	}
 	if slices.Contains(s.book.over, ev.Hold) {
-		s.refuse(ev.Hold, market.Refuse(market.ReasonHold, "this hold is over"))
+		s.refuse(ev.Hold, market.Refuse(market.ReasonHold, "hold: ended"))
 		return
 	}
 	class, units, refusal := s.grant(ev)
@@ -219,16 +219,16 @@ func (s *step) grant(ev ReserveRequested) (market.Class, []market.UnitID, *marke
 func (s *step) sign(ev SignRequested) {
 	r := s.book.records.find(ev.Hold)
 	if r == nil || r.Peer() != ev.By {
-		s.refuse(ev.Hold, market.Refuse(market.ReasonHold, "this buyer has no such hold here"))
+		s.refuse(ev.Hold, market.Refuse(market.ReasonHold, "no such hold of this buyer"))
 		return
 	}
 	if !r.State.Live() {
-		s.refuse(ev.Hold, market.Refuse(market.ReasonHold, "this hold is over: %s", r.EndReason))
+		s.refuse(ev.Hold, market.Refuse(market.ReasonHold, "hold: ended: %s", r.EndReason))
 		return
 	}
 	if r.Core != nil {
 		if *r.Core != ev.Core {
-			s.refuse(ev.Hold, market.Refuse(market.ReasonConflict, "another lease was already signed for this hold"))
+			s.refuse(ev.Hold, market.Refuse(market.ReasonConflict, "hold: another lease is already signed"))
 			return
 		}
 		s.emit(AnswerSigned{r.ID, *r.Core})
@@ -258,7 +258,7 @@ func (s *step) fund(ev FundingSeen) {
 		s.refuse(market.HoldID{}, market.Refuse(market.ReasonHold, "no such lease here"))
 	case r.State == Active && r.FundBy > 0 && ev.Landed > r.Core.ActivateBefore:
 		s.unpaid(*r, true)
-		s.end(*r, fmt.Sprintf("its escrow was on chain in slot %d, it had to be by slot %d",
+		s.end(*r, fmt.Sprintf("escrow: on chain in slot %d, want by slot %d",
 			ev.Landed, r.Core.ActivateBefore))
 	case r.State == Active && r.FundBy > 0:
 		next := *r
@@ -267,9 +267,9 @@ func (s *step) fund(ev FundingSeen) {
 	case r.State == Active:
 		s.emit(AnswerActivated{r.ID, r.Lease})
 	case r.State != Signed:
-		s.refuse(r.ID, market.Refuse(market.ReasonHold, "this lease is over: %s", r.EndReason))
+		s.refuse(r.ID, market.Refuse(market.ReasonHold, "lease: ended: %s", r.EndReason))
 	case ev.Landed > r.Core.ActivateBefore:
-		s.refuse(r.ID, market.Refuse(market.ReasonUnfunded, "funded in slot %d, it had to be by slot %d",
+		s.refuse(r.ID, market.Refuse(market.ReasonUnfunded, "funded in slot %d, want by slot %d",
 			ev.Landed, r.Core.ActivateBefore))
 	default:
 		next := *r
@@ -288,14 +288,14 @@ func (s *step) promise(ev FundingPromised) {
 		s.emit(AnswerActivated{r.ID, r.Lease})
 	case r.State == Active:
 		s.refuse(r.ID, market.Refuse(market.ReasonConflict,
-			"this lease was activated with another escrow or place in it"))
+			"lease: already activated with another escrow or leaf"))
 	case r.State != Signed:
-		s.refuse(r.ID, market.Refuse(market.ReasonHold, "this lease is over: %s", r.EndReason))
+		s.refuse(r.ID, market.Refuse(market.ReasonHold, "lease: ended: %s", r.EndReason))
 	case ev.Escrow.IsZero() || len(ev.Funding) == 0 || len(ev.Funding) > MaxFunding:
 		s.refuse(r.ID, market.Refuse(market.ReasonUnfunded, "funding of %d bytes in escrow %s",
 			len(ev.Funding), ev.Escrow.Short()))
 	case s.now.Slot > r.Core.ActivateBefore || ev.By < s.now.Slot:
-		s.refuse(r.ID, market.Refuse(market.ReasonUnfunded, "the lease had to be activated by slot %d, it is slot %d",
+		s.refuse(r.ID, market.Refuse(market.ReasonUnfunded, "lease: activation deadline: slot %d, now slot %d",
 			r.Core.ActivateBefore, s.now.Slot))
 	default:
 		next := *r
@@ -311,10 +311,10 @@ func (s *step) release(ev ReleaseRequested) {
 		r = s.book.records.lease(ev.Lease)
 	}
 	if r == nil && !ev.Hold.IsZero() {
-		s.book.forgot(ev.Hold) // the request for it may be on its way yet
+		s.book.forgot(ev.Hold) // its request may still arrive
 	}
 	if r == nil || r.Peer() != ev.By {
-		// Nothing is held, so the release is complete; and nobody learns of another buyer's holds.
+		// Nothing is held, so the release is complete. The answer does not reveal another buyer's holds.
 		s.emit(AnswerReleased{ev.Hold})
 		return
 	}

@@ -12,7 +12,7 @@ import (
 type stock struct {
 	units  []market.Unit         // never changed
 	index  map[market.UnitID]int // into units and holder; never changed
-	holder []*Record             // live record by unit, of a line the first; nil when nobody holds it
+	holder []*Record             // live record by unit, of a line its first lease; nil if the unit is free
 	out    []bool                // units withdrawn; never changed
 	shown  []bool                // units with a valid audit record; nil where none are required; never changed
 }
@@ -30,14 +30,14 @@ func newStock(units []market.Unit) stock {
 	return s
 }
 
-// edit returns a copy whose units can be given to others.
+// edit returns a copy for changes to the holders.
 func (s stock) edit() stock {
 	s.holder = slices.Clone(s.holder)
 	return s
 }
 
-// assign puts the units of a record under its heir, or frees them if heir is nil. A record that is not live gives up
-// only the units that its own line holds. Only on a copy made by edit.
+// assign transfers the units of a record to its heir, or frees them if heir is nil. A record that is not live releases
+// only the units that its own line holds. Call it only on a copy made by edit.
 func (s stock) assign(r, heir *Record) {
 	for _, id := range r.Units {
 		if i, ok := s.index[id]; ok && (r.State.Live() || s.holder[i] != nil && sameLineOrHold(s.holder[i], r)) {
@@ -90,8 +90,8 @@ func (s stock) total(class market.Class) int {
 	return s.count(class, func(i int) bool { return s.holder[i] != nil || !s.out[i] })
 }
 
-// fit lists the free units of one class that can do a lease of the order, or the reason why they cannot. An
-// order that takes unproven units gets those first: the others are wanted by more.
+// fit lists the free units of one class that fit a lease of the order, or the reason why they do not. An order that
+// accepts unproven units gets these first, since proven ones fit more orders.
 func (s stock) fit(o market.Order, c market.Class) ([]market.UnitID, *market.Refusal) {
 	var fit, shown []market.UnitID
 	var short *market.Unit

@@ -53,7 +53,7 @@ func (d Draft) Core() (market.LeaseCore, error) {
 func (l Limits) checkTerms(now Now, r *Record, ev SignRequested) *market.Refusal {
 	c := ev.Core
 	differ := func(field string, have, want any) *market.Refusal {
-		return market.Refuse(market.ReasonTerms, "the lease says %s %v, agreed was %v", field, have, want)
+		return market.Refuse(market.ReasonTerms, "lease: %s: got %v, want %v", field, have, want)
 	}
 	if err := c.Validate(); err != nil {
 		return market.Refuse(market.ReasonTerms, "%v", err)
@@ -102,7 +102,7 @@ func (l Limits) checkTerms(now Now, r *Record, ev SignRequested) *market.Refusal
 		return market.Refuse(market.ReasonTerms, "the lease starts at slot %d, it is slot %d: more than %d apart",
 			c.Start, now.Slot, l.StartWithin)
 	case c.ActivateBefore <= now.Slot:
-		return market.Refuse(market.ReasonTerms, "the lease had to be funded by slot %d, it is slot %d",
+		return market.Refuse(market.ReasonTerms, "lease: funding deadline: slot %d, now slot %d",
 			c.ActivateBefore, now.Slot)
 	case uint64(c.ActivateBefore-now.Slot) > l.ActivateWithin:
 		return market.Refuse(market.ReasonTerms, "the lease leaves %d slots to fund it, at most %d allowed",

@@ -9,15 +9,14 @@ import (
 	"github.com/starling-network/starling/market/sign"
 )
 
-// Holds cost their buyers nothing until they are paid for. So the total cost of one peer's holds is bounded by its
-// spendable balance. While units were lately taken without payment, all buyers that never paid here share a part of the
-// units.
+// Holds are free until they are paid for. So the total cost of one peer's holds is bounded by its spendable balance.
+// After recent holds without payment, all buyers that never paid here share a part of the units.
 
 const (
 	// newcomersPercent is the part of a class's units that the unpaid holds of newcomers may have while the provider is
 	// wary.
 	newcomersPercent = 40
-	// maxOver is how many holds are known to be over that nobody signed or paid for.
+	// maxOver bounds the remembered holds that ended unsigned or unpaid.
 	maxOver = 1024
 )
 
@@ -25,10 +24,10 @@ const (
 type Backing struct {
 	Funds    market.Amount // spendable balance of the order's peer
 	Newcomer bool          // it never paid for a lease here
-	Wary     bool          // units were taken for nothing lately
+	Wary     bool          // units were recently held without payment
 }
 
-// open reports whether the record has units that nobody has paid for.
+// open reports whether the record has unpaid units.
 func (r *Record) open() bool {
 	return r.Root.IsZero() && (r.State == Held || r.State == Signed || r.State == Active && r.FundBy > 0)
 }
@@ -49,15 +48,15 @@ func (b Book) Owed(peer sign.Key) market.Amount {
 	return sum
 }
 
-// backed returns for how many more leases of a class an order is backed, or why for none. Where nothing costs anything
-// it is for all.
+// backed returns the number of additional leases of a class that an order's backing covers, or the reason if it covers
+// none. If leases are free, it covers all.
 func (b Book) backed(o market.Order, class market.Class, price market.Price, with *Backing) (int, *market.Refusal) {
 	if with == nil {
 		return math.MaxInt, nil
 	}
 	cost, err := b.limits.cost(price, int(o.UnitsPer), o.Slots)
 	if err != nil {
-		return 0, market.Refuse(market.ReasonPrice, "what the lease can cost: %v", err)
+		return 0, market.Refuse(market.ReasonPrice, "maximum cost of the lease: %v", err)
 	}
 	owed := b.Owed(o.Peer())
 	if owed > with.Funds || with.Funds-owed < cost {
@@ -91,8 +90,8 @@ func (s *step) unpaid(r Record, lapsed bool) {
 	}
 }
 
-// giveUp ends a record that was never active. That of a successor stays: it keeps the lease before it from getting
-// another one.
+// giveUp ends a record that was never active. A successor's record stays, so that its predecessor gets no other
+// successor.
 func (s *step) giveUp(r Record, state State, reason string, lapsed bool) {
 	if r.Root.IsZero() {
 		s.forget(r, lapsed)
@@ -111,8 +110,7 @@ func (s *step) forget(r Record, lapsed bool) {
 	s.emit(Forget{r.ID}, UnitsFreed{r.Units})
 }
 
-// forgot remembers that a hold is over, so that a request for it that comes late is refused. Only on a copy made by
-// edit.
+// forgot records that a hold has ended, so that a late request for it is refused. Call it only on a copy made by edit.
 func (b *Book) forgot(id market.HoldID) {
 	if !slices.Contains(b.over, id) {
 		b.over = append(slices.Clone(b.over[max(0, len(b.over)+1-maxOver):]), id)

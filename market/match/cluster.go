@@ -16,14 +16,14 @@ type Near struct {
 	// Within bounds the round trip predicted between any two of them; 0: any distance will do, and near is still better
 	// than far.
 	Within time.Duration
-	// Members are where those are that the cluster has already, as far as it is known.
+	// Members is the known coordinates of the cluster's existing members.
 	Members []market.Coordinate
 }
 
 // Choice is the proposal of SelectCluster.
 type Choice struct {
 	Chosen []Assignment // the first is the most reliable of them
-	Spares []sign.Key   // as in Select; those that are near all that were chosen
+	Spares []sign.Key   // as in Select, but only providers near all chosen members
 	// the largest round trip predicted between two of them with known coordinates; 0: fewer than two have one
 	Diameter time.Duration
 	Cost     uint64 // the minimised cost
@@ -32,8 +32,7 @@ type Choice struct {
 // TooFar reports that there are providers enough, and that they are not near enough to one another.
 type TooFar struct {
 	Need, Of int // members wanted, providers that could be one
-	// the largest round trip predicted within the nearest so many of them; 0: most are too far from the members there
-	// are
+	// the largest predicted round trip within the nearest Need of them; 0: most are too far from the existing members
 	Apart  time.Duration
 	Within time.Duration
 }
@@ -61,10 +60,9 @@ const (
 	maxCenters = 1024
 	// rttUnsaid is assumed for the round trip to a peer with unknown coordinate, unless a bound is lower.
 	rttUnsaid = 100 * time.Millisecond
-	// costScale is one: of a price that is the ceiling, of a record that speaks for nothing, of a diameter of
-	// rttHalfMicros.
+	// costScale is the cost 1: of a price at the ceiling, of a reputation of 0, or of a diameter of rttHalfMicros.
 	costScale = 1_000_000
-	// shunnedCost excludes shunned providers as long as there are others.
+	// shunnedCost excludes shunned providers if there are others.
 	shunnedCost = 1 << 40
 	// tighter is the number of times that the bound is halved to find a nearer cluster at little more cost.
 	tighter = 5
@@ -75,18 +73,18 @@ const (
 //
 //	Σ over members (Price · price/ceiling + Reputation · (1 − reputation))  +  n · RTT · diameter/50 ms
 //
-// with the weights of the ranking. It looks at each provider as a centre, with the cheapest that are within the bound
-// of it and of each other, then within half of the bound, and so on. An uncertain coordinate excludes nobody: a
-// prediction is reduced by both errors. With spread every rank is on another provider; without, each takes as many as
-// it can. Newcomers have no quota: a cluster is as reliable as the least reliable of its members. Rank 0 goes to the
-// most reliable: reputation, stake, price.
+// with the weights of the ranking. Each provider is tried as a centre, with the cheapest providers within the bound of
+// it and of each other, then within half of the bound, and so on. An uncertain coordinate excludes no provider: a
+// prediction is reduced by both errors. With spread, every rank is on another provider; without, each takes as many
+// ranks as it can. Newcomers have no quota, since a cluster is as reliable as its least reliable member. Rank 0 goes to
+// the most reliable: reputation, stake, price.
 //
-// The error is an [*Unschedulable] as of Select, or a [*TooFar]; nothing is chosen then.
+// It returns an [*Unschedulable], as Select does, or a [*TooFar] error.
 func SelectCluster(order market.Order, res Result, n int, spread bool, near Near) (Choice, error) {
 	c := newClustering(order, res, n, spread, near)
 	if n < 1 || c.room < n {
 		_, _, none := Select(order, res, n, spread)
-		if none == nil { // more providers than are looked at
+		if none == nil { // more providers than considered
 			none = &Unschedulable{Order: order.ID, Class: order.Class, Need: n, Found: c.room,
 				Considered: res.Considered, Counts: res.Counts, Refused: res.Refused, Ceiling: res.Ceiling,
 				Decimals: res.weights.Decimals}
@@ -249,7 +247,7 @@ func (c *clustering) least(center int) uint64 {
 	return cost
 }
 
-// around is the cheapest n with a centre, in the space of scrap; without members if there are too few.
+// around returns the cheapest n around a centre, in the space of scrap; without members if there are too few.
 func (c *clustering) around(center int, d [][]uint32, bound uint32, scrap set) set {
 	s := set{members: scrap.members[:0], ranks: scrap.ranks[:0]}
 	left := c.n
@@ -287,8 +285,8 @@ next:
 	return s
 }
 
-// nearest is the diameter of the nearest n that are found when nothing else counts; 0 if too few are near the members
-// there are.
+// nearest is the diameter of the nearest n, regardless of price and reputation; 0 if too few are near the existing
+// members.
 func (c *clustering) nearest() time.Duration {
 	var best uint32
 	by := slices.Clone(c.order)

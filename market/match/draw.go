@@ -11,17 +11,17 @@ import (
 const (
 	// DrawAll has every provider quote.
 	DrawAll = math.MaxUint32
-	// wantLeast is about how many quotes an order is to bring: enough to choose from, whatever the size of the network.
+	// wantLeast is the approximate target number of quotes for an order: enough to choose from, in a network of any
+	// size.
 	wantLeast = 48
-	// wantPer is how many for each lease, and wantMost bounds those of an order of many leases.
+	// wantPer is the target for each lease, and wantMost the maximum for an order of many leases.
 	wantPer, wantMost = 3, 384
 	// again is by how much the chance grows each time that an order brought too few: from one quote of ten thousand
 	// providers to all of them in five orders.
 	again = 8
 	// maxSize bounds an estimate, since it is based on data from peers.
 	maxSize = 1 << 20
-	// roomy is by how much more providers than it wants quotes a shard must have, so that chance does not leave it too
-	// few.
+	// roomy is the ratio of a shard's providers to the wanted quotes, so that a random draw seldom yields too few.
 	roomy = 3
 	// crowded is by how much more there are taken to be than came, where as many came as could.
 	crowded = 2
@@ -49,12 +49,12 @@ func Drawn(order market.Order, provider sign.Key) bool {
 	return at/market.Shards <= order.Draw && ShardOf(provider) == order.Shard
 }
 
-// MaxQuotes is how many quotes for an order of so many leases are kept. It is more than are drawn, by more than chance
-// explains.
+// MaxQuotes is the maximum number of quotes that are kept for an order. It exceeds the expected draw by more than
+// chance explains.
 func MaxQuotes(leases uint32) int { return 64 + 4*int(min(leases, market.MaxCount)) }
 
 // Population is an estimate of how many providers would quote for orders of one class if all were drawn. The zero value
-// knows nothing.
+// means unknown.
 type Population struct{ n float64 }
 
 // Guess is an estimate that no order has tried yet.
@@ -63,15 +63,14 @@ func Guess(n int) Population { return Population{float64(min(max(n, 0), maxSize)
 // Size returns the estimated number of providers; 0 means unknown.
 func (p Population) Size() int { return int(math.Round(p.n)) }
 
-// FitsShard reports whether one shard's providers are enough for an order of so many leases that was not asked before.
-// The estimate's draw then fits a shard, too.
+// FitsShard reports whether one shard's providers are enough for a new order of this number of leases. The estimate's
+// draw then fits a shard, too.
 func (p Population) FitsShard(leases uint32) bool { return p.n >= market.Shards*roomy*wanted(leases) }
 
-// wanted is how many quotes an order of so many leases is to bring.
+// wanted is the target number of quotes for an order.
 func wanted(leases uint32) float64 { return float64(max(wantLeast, min(wantPer*leases, wantMost))) }
 
-// Draw returns the draw for an order of so many leases that was asked already so often and brought too few each time.
-// It is never 0.
+// Draw returns the draw for an order, after asked earlier requests that each brought too few quotes. It is never 0.
 func (p Population) Draw(leases uint32, asked int) uint32 {
 	chance := wanted(leases) / max(p.n, 1) * math.Pow(again, float64(min(max(asked, 0), 8)))
 	if chance >= 1 {
@@ -80,8 +79,9 @@ func (p Population) Draw(leases uint32, asked int) uint32 {
 	return uint32(max(chance*(1<<32)-1, 1))
 }
 
-// Learn returns the estimate after an order with a draw brought so many quotes; at most most of them could come. An
-// order of everybody is believed; of others half. Where as many came as could, there are taken to be more.
+// Learn returns the estimate after an order with a draw brought a number of quotes, out of at most most. An order to
+// all providers replaces the estimate; other orders move it by half. If the quotes reached the maximum, the estimate
+// grows.
 func (p Population) Learn(draw uint32, quotes, most int) Population {
 	n := min((float64(quotes)+0.5)*(1<<32)/(float64(draw)+1), maxSize)
 	switch {

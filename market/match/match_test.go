@@ -40,16 +40,16 @@ func TestEveryRefusalHasItsReason(t *testing.T) {
 		detail string
 		change func(*market.Order, *match.Candidate)
 	}{
-		{market.ReasonOwn, "it is the buyer's own", func(o *market.Order, c *match.Candidate) { o.Buyer = c.Offer.Provider }},
-		{market.ReasonExcluded, "the order excludes it", func(o *market.Order, c *match.Candidate) { o.Exclude = []sign.Key{key(5), c.Offer.Provider} }},
-		{market.ReasonExpired, "its offer or quote expired 1s ago", func(_ *market.Order, c *match.Candidate) { c.Offer.Expires = now.Add(-time.Second) }},
-		{market.ReasonNotYet, "its offer begins in 1s", func(_ *market.Order, c *match.Candidate) { c.Offer.NotBefore = now.Add(time.Second) }},
+		{market.ReasonOwn, "provider: the buyer itself", func(o *market.Order, c *match.Candidate) { o.Buyer = c.Offer.Provider }},
+		{market.ReasonExcluded, "provider: excluded by the order", func(o *market.Order, c *match.Candidate) { o.Exclude = []sign.Key{key(5), c.Offer.Provider} }},
+		{market.ReasonExpired, "offer or quote: expired 1s ago", func(_ *market.Order, c *match.Candidate) { c.Offer.Expires = now.Add(-time.Second) }},
+		{market.ReasonNotYet, "offer: begins in 1s", func(_ *market.Order, c *match.Candidate) { c.Offer.NotBefore = now.Add(time.Second) }},
 		{market.ReasonRegion, "region local is not among [eu us]", func(o *market.Order, _ *match.Candidate) { o.Regions = []market.Region{"eu", "us"} }},
 		{market.ReasonRuntime, "runtime docker is not offered, wasm are", func(o *market.Order, _ *match.Candidate) { o.Runtime = "docker" }},
-		{market.ReasonEgress, "this provider gives containers no way to the internet; bring what they need as inputs", func(o *market.Order, _ *match.Candidate) {
+		{market.ReasonEgress, "this provider gives containers no way to the internet; pass the data as inputs", func(o *market.Order, _ *match.Candidate) {
 			o.Egress = market.EgressInternet
 		}},
-		{market.ReasonEgress, "this provider lets containers reach only what it lists; bring what they need as inputs", func(o *market.Order, c *match.Candidate) {
+		{market.ReasonEgress, "this provider lets containers reach only its listed addresses; pass other data as inputs", func(o *market.Order, c *match.Candidate) {
 			o.Egress, c.Offer.Egress = market.EgressInternet, market.EgressListed
 		}},
 		{market.ReasonResources, "a unit has memory 512 MiB, asked 1024 MiB", func(o *market.Order, _ *match.Candidate) { o.Min.MemoryMiB = 1024 }},
@@ -60,18 +60,18 @@ func TestEveryRefusalHasItsReason(t *testing.T) {
 			c.Offer.Model, c.Offer.Capability, o.MinCapability = "NVIDIA L4", 89, 90
 		}},
 		{market.ReasonCapability, "a unit has compute capability unknown, asked 8.0", func(o *market.Order, _ *match.Candidate) { o.MinCapability = 80 }},
-		{market.ReasonConflict, "its quote is for other units than its offer", func(o *market.Order, c *match.Candidate) {
+		{market.ReasonConflict, "quote: other units than in the offer", func(o *market.Order, c *match.Candidate) {
 			c.Quote = &market.Quote{Order: o.ID, Provider: c.Offer.Provider, Class: "gpu/l4", Price: 30, Leases: 1, Region: "local", PerUnit: c.Offer.PerUnit, Expires: now.Add(time.Minute)}
 		}},
-		{market.ReasonDuration, "13m20s asked, want 4s to 6m40s", func(o *market.Order, _ *match.Candidate) { o.Slots = 2000 }},
-		{market.ReasonStake, "stake 0.00, the order asks 1.00", func(o *market.Order, _ *match.Candidate) { o.MinStake = 100 }},
+		{market.ReasonDuration, "13m20s requested, want 4s to 6m40s", func(o *market.Order, _ *match.Candidate) { o.Slots = 2000 }},
+		{market.ReasonStake, "stake: got 0.00, want 1.00", func(o *market.Order, _ *match.Candidate) { o.MinStake = 100 }},
 		{market.ReasonCapacity, "5 units asked for a lease, 4 are free", func(o *market.Order, _ *match.Candidate) { o.UnitsPer = 5 }},
 		{market.ReasonUnproven, "2 units asked for a lease, 1 have a fresh audit record: its record is not checked yet", func(o *market.Order, c *match.Candidate) {
 			o.UnitsPer, c.Shown.Units, c.Shown.Doubt = 2, 1, "its record is not checked yet"
 		}},
 		{market.ReasonCapacity, "5 units asked for a lease, 4 are free", func(o *market.Order, c *match.Candidate) { o.UnitsPer, c.Shown.Units = 5, 4 }},
 		{market.ReasonPrice, "price 0.52 is over the ceiling 0.40", func(_ *market.Order, c *match.Candidate) { c.Offer.Price = 52 }},
-		{market.ReasonConflict, "its quote is for another order", func(_ *market.Order, c *match.Candidate) {
+		{market.ReasonConflict, "quote: for another order", func(_ *market.Order, c *match.Candidate) {
 			c.Quote = &market.Quote{Order: market.OrderID{1}, Price: 30, Leases: 1, Region: "local", PerUnit: c.Offer.PerUnit, Expires: now.Add(time.Minute)}
 		}},
 	} {
@@ -97,7 +97,7 @@ func TestEgressNamesTheNearest(t *testing.T) {
 	cands[1].Offer.Price, cands[2].Offer.Egress = 20, market.EgressInternet
 	res := match.Rank(o, cands, now, testWeights())
 	_, _, none := match.Select(o, res, 3, true)
-	if want := "2 egress (nearest is " + key(2).Short() + " at 0.20: this provider gives containers no way to the internet; bring what they need as inputs)"; len(res.Ranked) != 1 || none == nil || !strings.Contains(none.Error(), want) {
+	if want := "2 egress (nearest is " + key(2).Short() + " at 0.20: this provider gives containers no way to the internet; pass the data as inputs)"; len(res.Ranked) != 1 || none == nil || !strings.Contains(none.Error(), want) {
 		t.Errorf("%v, want %s", none, want)
 	}
 }
@@ -116,7 +116,7 @@ func TestAttackProcessorAsL40S(t *testing.T) {
 		}
 		res := match.Rank(o, []match.Candidate{cand}, now, testWeights())
 		if len(res.Ranked) > 0 || res.Refused[0].Reason != market.ReasonUnproven ||
-			res.Refused[0].Detail != "no record tells a unit of gpu/l40s from another: it is proven as gpu alone, and sold so" {
+			res.Refused[0].Detail != "class gpu/l40s: audits cannot distinguish it; its units are proven and sold as gpu" {
 			t.Errorf("it is sold as a proven L40S: %+v", res)
 		}
 		o.Unproven = true
@@ -154,7 +154,7 @@ func TestUnschedulableSaysWhy(t *testing.T) {
 	}
 	o.Class = "gpu/h200"
 	_, _, err = match.Select(o, match.Rank(o, cands, now, testWeights()), 3, true)
-	if err == nil || err.Error() != "nobody offers class gpu/h200; on offer are cpu" {
+	if err == nil || err.Error() != "class gpu/h200: no offers; offered classes: cpu" {
 		t.Errorf("%v", err)
 	}
 	_, _, err = match.Select(o, match.Rank(o, nil, now, testWeights()), 3, true)

@@ -27,14 +27,14 @@ type Weights struct {
 
 	MinReputation uint32 // millionths; lower scores are refused, newcomers too; 0 means no minimum
 	StakeHalf     market.Amount
-	NewcomerOneIn uint32 // one seat in so many is kept for newcomers; 0 means none
+	NewcomerOneIn uint32 // one seat in this number is kept for newcomers; 0 means none
 	SlotMillis    uint64 // length of a slot, to compute the cost of a lease
 	Decimals      uint8  // how prices are written in refusals
 	Audited       bool   // the network audits: units must be proven, unless the order accepts others
 	Keep          int    // how many of the best to keep; 0 means 4 × Count + 32
 }
 
-// DefaultWeights suit a buyer with no wishes of its own.
+// DefaultWeights suit a buyer without special preferences.
 func DefaultWeights(g market.Genesis) Weights {
 	thousand, err := market.ParseDecimal("1000", g.Decimals)
 	if err != nil {
@@ -79,15 +79,15 @@ type Refusal struct {
 // Result is the outcome of Rank.
 type Result struct {
 	Order      market.OrderID
-	Ranked     []Scored              // best first, at most Weights.Keep; after all others those that are shunned
+	Ranked     []Scored              // best first, at most Weights.Keep; shunned ones last
 	Newcomers  []Scored              // the best newcomers, best first; they may be in Ranked too
-	Considered int                   // candidates looked at
+	Considered int                   // number of considered candidates
 	Feasible   int                   // candidates that could do it
 	Counts     map[market.Reason]int // number of refusals by reason
 	Refused    []Refusal             // up to maxRefusals of each reason; of those over the ceiling, the nearest
 	Nearest    market.Price          // lowest price over the ceiling, 0 if there is none
 	Ceiling    market.Price
-	Classes    []market.Class // on offer, when nobody offers the order's
+	Classes    []market.Class // the offered classes, if the order's is not offered
 	weights    Weights
 }
 
@@ -109,7 +109,7 @@ type query struct {
 	barred    []sign.Key
 	bars      []uint64 // their prefixes
 	weightSum uint64
-	work      float64 // the median proven work for its price over all offers, 0 where none is proven
+	work      float64 // the median proven work for its price over all offers, 0 if none is proven
 	proven    uint32  // units that must be proven: those of one lease, or none
 	k0, k1    uint64  // tie-break keys, from the order's id
 }
@@ -219,8 +219,8 @@ func (s *Snapshot) scored(q *query, t *top) []Scored {
 	return out
 }
 
-// refuse gives the first reason why the row cannot do the order, or "". Price is not asked here: the rows are cut at
-// the ceiling.
+// refuse returns the first reason why the row does not fit the order, or "". It does not check the price: the rows are
+// cut at the ceiling.
 func (q *query) refuse(s *Snapshot, r *row) market.Reason {
 	o := q.order
 	for i, bar := range q.bars {
@@ -338,13 +338,13 @@ func (s *Snapshot) refusal(q *query, r *row, reason market.Reason) Refusal {
 	detail := ""
 	switch reason {
 	case market.ReasonOwn:
-		detail = "it is the buyer's own"
+		detail = "provider: the buyer itself"
 	case market.ReasonExcluded:
-		detail = "the order excludes it"
+		detail = "provider: excluded by the order"
 	case market.ReasonExpired:
-		detail = fmt.Sprintf("its offer or quote expired %s ago", time.Duration(q.now-r.expires)*time.Millisecond)
+		detail = fmt.Sprintf("offer or quote: expired %s ago", time.Duration(q.now-r.expires)*time.Millisecond)
 	case market.ReasonNotYet:
-		detail = fmt.Sprintf("its offer begins in %s", time.Duration(r.notBefore-q.now)*time.Millisecond)
+		detail = fmt.Sprintf("offer: begins in %s", time.Duration(r.notBefore-q.now)*time.Millisecond)
 	case market.ReasonRegion:
 		detail = fmt.Sprintf("region %s is not among %v", regionOf(c), o.Regions)
 	case market.ReasonEgress:
@@ -359,14 +359,14 @@ func (s *Snapshot) refusal(q *query, r *row, reason market.Reason) Refusal {
 	case market.ReasonDuration:
 		detail = market.DurationText(o.Slots, r.minSlots, r.maxSlots, q.w.SlotMillis)
 	case market.ReasonStake:
-		detail = fmt.Sprintf("stake %s, the order asks %s", money(r.stake), money(uint64(o.MinStake)))
+		detail = fmt.Sprintf("stake: got %s, want %s", money(r.stake), money(uint64(o.MinStake)))
 	case market.ReasonReputation:
 		detail = fmt.Sprintf("reputation %.4f, at least %.4f is asked",
 			float64(r.reputation)/1e6, float64(q.w.MinReputation)/1e6)
 	case market.ReasonUnproven:
 		detail = fmt.Sprintf("%d units asked for a lease, %d have a fresh audit record", o.UnitsPer, r.shown)
 		if !c.isProven(o.Class) {
-			detail = fmt.Sprintf("no record tells a unit of %s from another: it is proven as %s alone, and sold so",
+			detail = fmt.Sprintf("class %s: audits cannot distinguish it; its units are proven and sold as %s",
 				o.Class, c.Shown.Class)
 		} else if c.Shown.Doubt != "" {
 			detail += ": " + c.Shown.Doubt
@@ -376,9 +376,9 @@ func (s *Snapshot) refusal(q *query, r *row, reason market.Reason) Refusal {
 	case market.ReasonPrice:
 		detail = fmt.Sprintf("price %s is over the ceiling %s", money(r.price), money(uint64(o.Ceiling)))
 	case market.ReasonConflict:
-		detail = "its quote is for another order"
+		detail = "quote: for another order"
 		if c.Quote.Order == o.ID {
-			detail = "its quote is for other units than its offer"
+			detail = "quote: other units than in the offer"
 		}
 	}
 	model := ""

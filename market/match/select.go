@@ -11,7 +11,7 @@ import (
 	"github.com/starling-network/starling/market/sign"
 )
 
-// Assignment proposes one rank of the order to one provider, at the price it asks.
+// Assignment proposes one rank of the order to one provider, at its price.
 type Assignment struct {
 	Rank     uint32
 	Provider sign.Key
@@ -30,7 +30,7 @@ type Unschedulable struct {
 	Refused    []Refusal
 	Nearest    market.Price // lowest price over the ceiling, 0 if there is none
 	Ceiling    market.Price
-	Classes    []market.Class // on offer, when nobody offers the order's
+	Classes    []market.Class // the offered classes, if the order's is not offered
 	Decimals   uint8
 }
 
@@ -40,7 +40,7 @@ func (u *Unschedulable) Error() string {
 		return fmt.Sprintf("%d of %d leases can be placed: no offer is known", u.Found, u.Need)
 	}
 	if len(u.Classes) > 0 {
-		return fmt.Sprintf("nobody offers class %s; on offer are %s", u.Class, join(u.Classes))
+		return fmt.Sprintf("class %s: no offers; offered classes: %s", u.Class, join(u.Classes))
 	}
 	var parts []string
 	for _, reason := range slices.SortedFunc(maps.Keys(u.Counts), func(a, b market.Reason) int {
@@ -70,7 +70,7 @@ func (u *Unschedulable) Error() string {
 	return text
 }
 
-// nearest names the cheapest of those that were refused for a reason.
+// nearest names the cheapest provider that was refused for a reason.
 func (u *Unschedulable) nearest(reason market.Reason) string {
 	var best *Refusal
 	for i := range u.Refused {
@@ -93,10 +93,10 @@ func join(classes []market.Class) string {
 	return strings.Join(parts, ", ")
 }
 
-// Select proposes n ranks, 0 to n-1, best provider first, and lists spares in the order they should be asked. With
-// spread every rank is on another provider, and one seat in Weights.NewcomerOneIn goes to a newcomer if there is one;
-// without, the best providers take as many ranks as they can, so that few of them take all. A spare that could take
-// several ranks is listed several times when not spread. It returns an error and no ranks if n cannot be placed.
+// Select proposes n ranks, 0 to n-1, best provider first, and lists spares in the order of preference. With spread
+// every rank is on another provider, and one seat in Weights.NewcomerOneIn goes to a newcomer if there is one. Without,
+// the best providers take as many ranks as they can. A spare that could take several ranks is listed several times when
+// not spread. It returns an error and no ranks if n cannot be placed.
 func Select(
 	order market.Order, res Result, n int, spread bool,
 ) (chosen []Assignment, spares []sign.Key, err *Unschedulable) {

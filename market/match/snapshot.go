@@ -18,7 +18,7 @@ type Candidate struct {
 	Reputation uint32        // millionths: its score in the buyer's view
 	Stake      market.Amount
 	Newcomer   bool   // too little history to be judged by it
-	Shunned    bool   // its record speaks against it: taken when nobody else can
+	Shunned    bool   // bad record: chosen only if no other provider fits
 	Route      string // how it was found: "direct", "gossip", "dht"
 	Shown      Shown
 }
@@ -62,8 +62,8 @@ func (c *Candidate) leases(o *market.Order, proven bool) uint32 {
 	return n
 }
 
-// Snapshot is a set of candidates, indexed by class and family and sorted by price within a class. It is never changed,
-// so many matches may read it at once.
+// Snapshot is a set of candidates, indexed by class and family and sorted by price within a class. It is immutable, so
+// concurrent matches may read it.
 type Snapshot struct {
 	cands    []Candidate
 	classes  map[market.Class][]row
@@ -145,7 +145,7 @@ func NewSnapshot(cands []Candidate) *Snapshot {
 }
 
 // shown is the proven work for its price over the rows of a class. It is the median: one unit offered almost for free
-// must not make all others look alike.
+// must not make the differences of all others negligible.
 type shown struct {
 	median float32
 	rows   int // of which it is known
@@ -172,7 +172,7 @@ type group struct {
 	work shown
 }
 
-// typical is the mean of the groups' medians, each as often as it has rows; 0 where no work is known.
+// typical is the mean of the groups' medians, weighted by their rows; 0 if no work is known.
 func typical(groups []group) float64 {
 	sum, rows := 0.0, 0
 	for _, g := range groups {

@@ -9,8 +9,8 @@ type Builder struct {
 	split  func(n int, do func(from, to int))
 }
 
-// NewBuilder is a builder of a tree of n nodes. split does n pieces of work in ranges, at the same time where it can,
-// and returns when all are done; nil does them at once.
+// NewBuilder is a builder of a tree of n nodes. split runs n pieces of work in ranges, possibly in parallel, and
+// returns after all of them. It is optional; if nil, the work runs sequentially.
 func NewBuilder(n int, split func(n int, do func(from, to int))) *Builder {
 	b := &Builder{split: split}
 	if split == nil {
@@ -57,7 +57,7 @@ func (b *Builder) rise(k int) bool {
 // Len is how many nodes were added.
 func (b *Builder) Len() int { return len(b.levels[0]) }
 
-// Tree is the tree over all nodes that were added; nothing may be added afterwards.
+// Tree returns the tree over all added nodes. No nodes may be added afterwards.
 func (b *Builder) Tree() *Tree {
 	if b.Len() == 0 {
 		return &Tree{}

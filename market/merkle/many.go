@@ -6,8 +6,8 @@ import (
 	"github.com/starling-network/starling/market/sign"
 )
 
-// Many is one proof for several leaves of a tree: the nodes that the leaves themselves do not give, level by level from
-// the lowest, in each from left to right. Which nodes those are follows from the indices and the number of leaves, so
+// Many is one proof for several leaves of a tree: the nodes that cannot be computed from the leaves, level by level
+// from the lowest, each from left to right. Which nodes those are follows from the indices and the number of leaves, so
 // it too has exactly one accepted form. It is shorter than as many single proofs, which repeat the nodes near the top.
 type Many []sign.Hash
 
@@ -17,7 +17,7 @@ type Indexed struct {
 	Data  []byte
 }
 
-// Node gives node i of a level; level 0 are the leaves' hashes. ErrIndex where there is none.
+// Node returns node i of a level; level 0 has the leaves' hashes. It returns ErrIndex if there is no such node.
 func (t *Tree) Node(level, i int) (sign.Hash, error) {
 	if level < 0 || level >= len(t.levels) || i < 0 || i >= len(t.levels[level]) {
 		return sign.Hash{}, fmt.Errorf("%w: node %d of level %d", ErrIndex, i, level)
@@ -71,9 +71,8 @@ func ProveMany(n int, indices []int, node func(level, i int) (sign.Hash, error))
 	return proof, nil
 }
 
-// Verify checks that leaves, strictly ascending by index, are leaves of the tree of n under root. ErrIndex: they are
-// not ascending or not below n, or there is none. ErrLength: the proof has too few nodes or too many. ErrRoot: it leads
-// elsewhere.
+// Verify checks that leaves, strictly ascending by index, are leaves of the tree of n under root. ErrIndex: no leaves,
+// or not ascending, or not below n. ErrLength: too few or too many nodes. ErrRoot: another root.
 func (m Many) Verify(root sign.Hash, n int, leaves []Indexed) error {
 	indices := make([]int, len(leaves))
 	nodes := make([]sign.Hash, len(leaves))

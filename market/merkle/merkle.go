@@ -1,16 +1,16 @@
 // Package merkle is the plain binary Merkle tree of Starling: unit inventories, receipt batches, anchors.
 //
-// The shape is that of RFC 6962: leaves keep their order, pairs are hashed level by level, and a node without a
-// right neighbour moves up unchanged (it is never paired with itself, which is what made CVE-2012-2459 possible).
-// Leaves, inner nodes and the root carry different first bytes, and the root commits to the number of leaves, so a
-// proof says "leaf i of exactly n":
+// The shape is that of RFC 6962: leaves keep their order, pairs are hashed level by level, and a node without a right
+// neighbour moves up unchanged (it is never paired with itself, the cause of CVE-2012-2459). Leaves, inner nodes and
+// the root carry different first bytes, and the root commits to the number of leaves, so a proof is for "leaf i of
+// exactly n":
 //
 //	leaf = SHA-256( 0x00 ‖ data )
 //	node = SHA-256( 0x01 ‖ left[32] ‖ right[32] )
 //	root = SHA-256( 0x02 ‖ n u64 little-endian ‖ top[32] )       top is the last node left; absent when n = 0
 //
-// A proof is the list of siblings from the leaf upwards. Which side a sibling stands on, and at which levels there
-// is none, follows from i and n alone, so a proof has exactly one accepted form.
+// A proof is the list of siblings from the leaf upwards. The side of each sibling, and the levels without one, follow
+// from i and n alone, so a proof has exactly one accepted form.
 //
 //	proof = count u8 ‖ count × sibling[32]
 package merkle
@@ -106,7 +106,7 @@ func (t *Tree) Prove(i int) (Proof, error) {
 	return proof, nil
 }
 
-// Root is the root over leaves; the empty list has a root too, under which nothing can be proven.
+// Root is the root over leaves; the empty list has a root too, without leaves to prove.
 func Root(leaves [][]byte) sign.Hash { return New(leaves).Root() }
 
 // Prove gives the path of leaves[i]. It panics when i is out of range, as indexing the slice would; use [Tree.Prove]
@@ -119,8 +119,8 @@ func Prove(leaves [][]byte, i int) Proof {
 	return proof
 }
 
-// Verify checks that leaf is number i of the n leaves under root. ErrIndex: i is not below n. ErrLength: the path is
-// not as long as i and n demand. ErrRoot: the path leads elsewhere.
+// Verify checks that leaf is number i of the n leaves under root. ErrIndex: i is not below n. ErrLength: the path has
+// another length than i and n require. ErrRoot: the path leads to another root.
 func (p Proof) Verify(root sign.Hash, leaf []byte, i, n int) error {
 	if i < 0 || i >= n {
 		return fmt.Errorf("%w: %d of %d", ErrIndex, i, n)
@@ -156,7 +156,7 @@ func (p Proof) Marshal() []byte {
 	return b
 }
 
-// UnmarshalProof reads the wire form and nothing after it. ErrMalformed otherwise.
+// UnmarshalProof decodes the wire form without trailing bytes. It returns ErrMalformed otherwise.
 func UnmarshalProof(b []byte) (Proof, error) {
 	if len(b) == 0 || b[0] > MaxDepth || len(b) != 1+int(b[0])*sha256.Size {
 		return nil, fmt.Errorf("%w: %d bytes", ErrMalformed, len(b))

@@ -13,6 +13,6 @@
 // message begins with its signer count, a small number, so a preimage, which begins with 's', can never be one.
 //
 // Keys and signatures are held to the rules of Solana's Ed25519 precompile (dalek's verify_strict): a signature that
-// passes here passes on chain, so a voucher accepted off chain can be claimed. crypto/ed25519 alone is not enough, it
-// accepts the identity point as a key, under which anyone can sign anything.
+// passes here passes on chain, so a voucher accepted off chain can be claimed. crypto/ed25519 alone is not enough: it
+// accepts the identity point as a key, under which any signature can be forged.
 package sign

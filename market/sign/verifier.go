@@ -8,10 +8,10 @@ import (
 	"filippo.io/edwards25519"
 )
 
-// Verifier checks many signatures of one key. It decides exactly as [Verify] does, for it evaluates the same equation,
-// each signature by itself: R = S·B − k·A with k = SHA-512(R ‖ A ‖ M) mod L, encoded and compared byte for byte.
-// Multiples of A that are computed once take the place of the 256 doublings that make up most of a single verification.
-// It is not for several goroutines at once.
+// Verifier checks many signatures of one key. Its results equal [Verify]'s, since it evaluates the same equation for
+// each signature: R = S·B − k·A with k = SHA-512(R ‖ A ‖ M) mod L, encoded and compared byte for byte. Multiples of A
+// that are computed once take the place of the 256 doublings that make up most of a single verification. It is not for
+// several goroutines at once.
 type Verifier struct {
 	key   Key
 	seen  int

@@ -1,5 +1,4 @@
-// Package addr classifies addresses by the places that they can be dialled from, and selects those that a host
-// announces.
+// Package addr classifies addresses by their reachability, and selects the ones that a host announces.
 package addr
 
 import (
@@ -80,8 +79,8 @@ func IP(a ma.Multiaddr) netip.Addr {
 	return at.Unmap()
 }
 
-// Choose keeps the best [Max] addresses: public ones, then relays, of which there are never more than half while
-// there are others, then private ones. Loopback is of use to others only when it is all there is, as on a testnet.
+// Choose keeps the best [Max] addresses: public ones, then relays, at most half if there are others, then private ones.
+// It keeps loopback only if there are no others, as on a testnet.
 func Choose(addrs []ma.Multiaddr) []ma.Multiaddr {
 	byClass := make(map[Class][]ma.Multiaddr)
 	for _, a := range addrs {

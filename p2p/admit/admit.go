@@ -1,6 +1,6 @@
-// Package admit shares out a peer's scarce resources: connections, handshakes, streams, their memory, and concurrent
-// calls. Keys are free, so a limit for each key bounds nobody. A peer has a standing instead, which costs something,
-// and each standing has a ceiling:
+// Package admit divides a peer's scarce resources: connections, handshakes, streams, their memory, and concurrent
+// calls. Keys are free, so a limit for each key is no bound. Each peer has a standing instead, which has a cost, and
+// each standing has a ceiling:
 //
 //	standing       requirement                                            ceiling
 //	Stranger       a key                                                  40 %
@@ -9,7 +9,7 @@
 //	Counterparty   a lease, or a cluster, with this peer                  100 %
 //
 // A request is admitted while the total in use is below the ceiling of the peer's standing: strangers together never
-// take the upper 60 %. Those of one network, an IPv4 /24 or IPv6 /56, have a quarter of the strangers' share.
+// take the upper 60 %. The strangers of one network, an IPv4 /24 or IPv6 /56, have a quarter of the strangers' share.
 package admit
 
 import (
@@ -22,7 +22,7 @@ import (
 	manet "github.com/multiformats/go-multiaddr/net"
 )
 
-// Standing is a peer's relation to this one. Greater ones have more.
+// Standing is a peer's relation to this one. A higher standing may use more.
 type Standing uint8
 
 // The standings.
@@ -40,7 +40,7 @@ var names = [...]string{Stranger: "stranger", Answered: "answered", Funded: "fun
 
 func (s Standing) String() string { return names[s] }
 
-// Share returns how much of total may be in use for a peer of this standing to get more: its ceiling, and one at least.
+// Share returns this standing's ceiling of total, at least one: a peer is admitted while less is in use.
 func (s Standing) Share(total int) int { return max(total*ceilings[s]/100, 1) }
 
 // priority is the ceiling as libp2p's resource manager counts it: (1 + priority)/256 of a scope's memory.
@@ -100,8 +100,8 @@ type Places struct {
 // NewPlaces makes total places.
 func NewPlaces(total int) *Places { return &Places{total: total, from: map[netip.Prefix]int{}} }
 
-// Take takes a place for a peer of a standing in a network. It returns a function that frees the place, which may be
-// called again, or nil if there is no place for such a peer.
+// Take takes a place for a peer with a standing in a network. It returns an idempotent function that frees the place,
+// or nil if there is no place for such a peer.
 func (p *Places) Take(s Standing, at netip.Prefix) (free func()) {
 	counted := s == Stranger && at.IsValid()
 	p.mu.Lock()

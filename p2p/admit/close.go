@@ -8,9 +8,9 @@ import (
 	"github.com/libp2p/go-libp2p/core/network"
 )
 
-// Close closes a libp2p host after its connections and the handlers of their streams. libp2p ends its manager of
-// observed addresses first, and leaves that manager's subscription open: identify messages that are read after that
-// fill it, and the host's own Close would wait for ever.
+// Close closes a libp2p host after its connections and the handlers of their streams. libp2p's own Close stops its
+// manager of observed addresses first, but leaves the manager's subscription open. Later identify messages fill the
+// subscription, and Close would block forever.
 func Close(h host.Host) error {
 	err, handlers := h.Network().Close(), 1
 	for end := time.Now().Add(5 * time.Second); handlers > 0 && time.Now().Before(end); time.Sleep(time.Millisecond) {

@@ -12,15 +12,15 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 )
 
-// When strangers have all the connections that they may have, a newcomer is not refused: another stranger's connection
-// ends for it, as in Bitcoin Core (src/node/eviction.cpp). It is one of the network with the most connections, so that
-// many keys from one place displace each other. In that network those are kept that
+// When strangers have reached their limit of connections, a newcomer evicts another stranger's connection, as in
+// Bitcoin Core (src/node/eviction.cpp). The victim is in the network with the most connections, so that many keys from
+// one place displace each other. In that network these are protected:
 //
-//   - shook hands the fastest, which nobody can do from far away,
-//   - opened a stream last, which a peer that only holds a place does not,
-//   - and of the rest the half that has been here longest.
+//   - the fastest handshakes, which distant peers cannot achieve,
+//   - the latest to open a stream, which an idle peer does not,
+//   - and the older half of the rest.
 //
-// The youngest of the others goes.
+// The youngest of the others is closed.
 const (
 	keptFast   = 4
 	keptActive = 4
@@ -28,7 +28,7 @@ const (
 
 // guests are the strangers that are connected, by network. They are safe for concurrent use.
 type guests struct {
-	seed maphash.Seed // chooses among networks that have as many: nobody else knows which
+	seed maphash.Seed // secret: chooses among networks with equally many connections
 
 	mu sync.Mutex
 	of map[netip.Prefix]map[*guest]struct{}
@@ -85,8 +85,8 @@ func (g *guests) opened(p peer.ID, now time.Time) {
 	}
 }
 
-// victim returns the guest that goes for a newcomer: one of the network at, or if that is not valid, of the network
-// that has the most. It returns nil if there is none. Peers that have risen above strangers are kept.
+// victim returns the guest to close for a newcomer: one of the network at or, if at is invalid, of the network with the
+// most. It returns nil if there is none. Peers above strangers are kept.
 func (g *guests) victim(at netip.Prefix, stranger func(peer.ID) bool) *guest {
 	g.mu.Lock()
 	defer g.mu.Unlock()

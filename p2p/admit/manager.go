@@ -45,7 +45,7 @@ type Manager struct {
 func NewManager(inner network.ResourceManager, standings *Standings, l Limits) *Manager {
 	return &Manager{
 		ResourceManager: inner, standings: standings, perPeer: l.PerPeer,
-		// Nobody has a standing before the handshake.
+		// A peer has no standing before the handshake.
 		handshakes: NewPlaces(l.Handshakes * 100 / ceilings[Stranger]),
 		conns:      NewPlaces(l.Conns), streams: NewPlaces(l.Streams),
 		// A quarter of those for known addresses are for one network, whichever peers share it.

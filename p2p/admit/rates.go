@@ -12,14 +12,14 @@ import (
 // maxBuckets bounds how many peers, and how many networks, Rates remember.
 const maxBuckets = 4096
 
-// Rate is how many requests there may be in a second, and at once.
+// Rate is a limit of requests per second, and its burst.
 type Rate struct {
 	PerSecond float64
 	Burst     int
 }
 
-// Rates bound how often peers ask for something: each of them, the strangers of one network, loopback apart, and all
-// strangers. They are safe for concurrent use.
+// Rates bounds the requests of each peer, of the strangers of one network (except loopback), and of all strangers. They
+// are safe for concurrent use.
 type Rates struct {
 	mu        sync.Mutex
 	peers     buckets[peer.ID]

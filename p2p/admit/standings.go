@@ -10,8 +10,8 @@ import (
 	ma "github.com/multiformats/go-multiaddr"
 )
 
-// maxAnswered is how many peers of one network may be [Answered] at a time: others choose whom this peer hears of, and
-// so dials.
+// maxAnswered is how many peers of one network may be [Answered] at a time: other peers influence the addresses that
+// this peer receives and dials.
 const maxAnswered = 4
 
 const (
@@ -20,7 +20,7 @@ const (
 	maxFunded = 1024
 )
 
-// Standings knows the standing of every peer. It is safe for concurrent use.
+// Standings holds the standing of every peer. It is safe for concurrent use.
 type Standings struct {
 	mu       sync.Mutex
 	deals    map[peer.ID]map[string]struct{} // the deals of each counterparty
@@ -39,7 +39,7 @@ type seen struct {
 	conns int
 }
 
-// NewStandings knows nobody.
+// NewStandings returns Standings in which every peer is a Stranger.
 func NewStandings() *Standings {
 	return &Standings{deals: map[peer.ID]map[string]struct{}{}, answered: map[peer.ID]*seen{},
 		funded: map[peer.ID]time.Time{}, keys: map[netip.Prefix]int{}, at: map[peer.ID]*seen{}, homes: newHomes()}
@@ -107,8 +107,8 @@ func (s *Standings) NoDeal(p peer.ID, tag string) {
 	}
 }
 
-// Fund makes p [Funded] for a while: it has placed an order that it can pay for. If there are too many, the oldest
-// becomes a stranger again.
+// Fund makes p [Funded] for a while, after an order that it can pay for. If there are too many, the oldest becomes a
+// stranger again.
 func (s *Standings) Fund(p peer.ID) {
 	now := time.Now()
 	s.mu.Lock()
@@ -174,7 +174,8 @@ func (s *Standings) disconnect(p peer.ID) {
 	}
 }
 
-// Watch notes which peers answer when n dials them. A connection through a relay says nothing of its peer's address.
+// Watch records the peers that answer when n dials them. Relayed connections do not count, since they do not prove the
+// peer's address.
 func (s *Standings) Watch(n network.Network) {
 	s.mu.Lock()
 	s.network = n

@@ -24,7 +24,7 @@ const (
 	floorMost = 4 << 30
 )
 
-// floor is how much of a disk of so many bytes stays free.
+// floor is the space that stays free on a disk of size all.
 func floor(all int64) int64 { return min(all/floorPart, floorMost) }
 
 // crowded is the number of bytes to remove. Once the disk has less than two times its floor free, it is the amount
@@ -56,12 +56,12 @@ type stored struct {
 	c       cid.Cid
 	size    int64
 	used    time.Time
-	holders []string // by whom it was brought; of nobody: this peer's own
+	holders []string // the peers that brought it; none: this peer's own
 }
 
-// Collect removes blobs while the disk is nearly full, or the store: of the holder that has most here, the one that was
-// used longest ago. A blob with several holders counts for each by its part. needed are blobs that must stay; those
-// that were used within the last 15 minutes stay too. It returns how many bytes were removed.
+// Collect removes blobs while the disk or the store is nearly full: of the holder with the most bytes, the least
+// recently used blob. A blob with several holders is divided among them. Blobs in needed, and blobs used within the
+// last 15 minutes, are not removed. Collect returns the number of removed bytes.
 func (s *Store) Collect(needed func() (map[cid.Cid]bool, error)) (removed int64, err error) {
 	room := s.crowded()
 	if room <= 0 {
@@ -136,11 +136,11 @@ func (s *Store) stored() (out []stored, err error) {
 		}
 		info, err := d.Info()
 		if err != nil {
-			return nil // gone meanwhile
+			return nil // removed concurrently
 		}
 		c, err := cid.Decode(d.Name())
 		if err != nil {
-			return nil // nothing of the store's
+			return nil // not the store's
 		}
 		by, err := s.holders.of(c)
 		if err != nil {

@@ -19,8 +19,8 @@ func openDirect(f *os.File) *os.File {
 	return d
 }
 
-// hugePages gives buffers out of size bytes, in huge pages where the kernel has them: a direct write hands the disk
-// each page by itself, and 512 times as many cost more than the copy that it saves. release gives the memory back.
+// hugePages returns buffers out of size bytes, in huge pages if the kernel has them. A direct write passes each page to
+// the disk separately, and 512 times as many pages cost more than the saved copy. release frees the memory.
 func hugePages(size int) (get func(n int) []byte, release func()) {
 	mem, err := unix.Mmap(-1, 0, size+hugePage, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
 	if err != nil {

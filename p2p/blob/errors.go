@@ -13,7 +13,7 @@ var (
 	ErrBadCID = errors.New("not the CID of a blob")
 	// ErrFull: the blob does not fit into the store's allowance; nothing was kept.
 	ErrFull = errors.New("blob store is full")
-	// ErrDiskFull: the disk has no room left; nothing half-written is visible, and a fetch may be resumed.
+	// ErrDiskFull: the disk is full. No partial blob is visible, and a fetch may be resumed.
 	ErrDiskFull = errors.New("disk is full")
 	// ErrTooLarge: the blob is larger than the caller allows.
 	ErrTooLarge = errors.New("blob is too large")

@@ -23,8 +23,8 @@ type holders struct {
 	dir string
 }
 
-// Bring notes a holder of the blob: a peer that sent all of it, or is to have it. A peer that knows only its CID has no
-// right to blobs of others. The store keeps the note as long as the blob. holder is any word of up to 128 bytes.
+// Bring adds a holder of the blob: a peer that sent all of it, or is to receive it. The CID alone gives a peer no right
+// to a blob. The holder is stored as long as the blob. It is any word of up to 128 bytes.
 func (s *Store) Bring(c cid.Cid, holder string) error {
 	if strings.ContainsAny(holder, "\n") || holder == "" || len(holder) > 128 {
 		return fmt.Errorf("holder %q of a blob is no word", holder)

@@ -12,7 +12,7 @@ import (
 const (
 	// piece is the number of bytes read and hashed at a time, so that they are still in the processor's cache.
 	piece = 256 << 10
-	// A file is written in buffers of these sizes; buffers of them are under way.
+	// A file is written in buffers of these sizes, with this number of buffers in flight.
 	small, large, buffers = 1 << 20, 8 << 20, 3
 	// align must divide memory address, offset and length of a direct write.
 	align = 4096
@@ -29,9 +29,8 @@ type part struct {
 }
 
 // pour copies src to f from offset off on, and through sum, reading, hashing and writing at the same time. size is the
-// length the file will have, 0 if not known. It returns how much of src is in the file, also with an error, which is
-// src's own or the disk's; the end of src is none. done, if not nil, is called with the length so far from this
-// goroutine.
+// length the file will have, 0 if not known. It returns the bytes of src in the file, also with an error of src or the
+// disk. The end of src is not an error. done is optional; it is called with the length so far from this goroutine.
 func pour(
 	f *os.File, off int64, sum hash.Hash, src io.Reader, size int64, done func(length int64),
 ) (written int64, err error) {
@@ -91,7 +90,7 @@ func pour(
 	return w.off - off, errors.Join(w.close(), err)
 }
 
-// newQueues are the queues of buffers: free ones, parts that were read, full ones that were hashed, and the end.
+// newQueues returns the queues of buffers: free buffers, read parts, hashed full buffers, and the end.
 func newQueues() (free chan []byte, read chan part, hashed chan []byte, ended chan struct{}) {
 	free = make(chan []byte, buffers)
 	for range buffers {

@@ -11,10 +11,9 @@ import (
 	"syscall"
 )
 
-// RemoveAll removes dir and its content, even if that is hostile; a missing one is no error. os.RemoveAll holds a
-// descriptor for each level and stops at a directory without permissions. RemoveAll moves every directory that is not
-// empty up beneath dir, empties it there, and holds at most three descriptors. One that was interrupted is finished by
-// the next.
+// RemoveAll removes dir and its content, even if that is hostile. A missing dir is not an error. os.RemoveAll holds a
+// descriptor for each level and stops at a directory without permissions. RemoveAll moves every non-empty directory up
+// beneath dir, empties it there, and holds at most three descriptors. A later call finishes an interrupted one.
 func RemoveAll(dir string) error {
 	err := os.Remove(dir)
 	if err == nil || errors.Is(err, fs.ErrNotExist) {

@@ -44,15 +44,15 @@ type Store struct {
 	mu       sync.Mutex
 	used     int64                     // bytes of complete blobs, and reserved by those being written
 	partial  int64                     // bytes of fetches that broke off
-	fetching map[cid.Cid]chan struct{} // closed when the Fetch that has it is over
+	fetching map[cid.Cid]chan struct{} // closed when its Fetch ends
 
 	holders holders
 
 	disk func(dir string) (left, all int64, ok bool) // free; tests have their own
 }
 
-// OpenStore opens or makes the store in dir, which then holds at most maxBytes of complete blobs, and takes nothing
-// more when the disk has no more free than the journal needs.
+// OpenStore opens or creates the store in dir. It holds at most maxBytes of complete blobs, and accepts no more when
+// the disk's free space is down to the journal's reserve.
 func OpenStore(dir string, maxBytes int64) (*Store, error) {
 	s := &Store{dir: dir, max: maxBytes, fetching: make(map[cid.Cid]chan struct{}), disk: free}
 	s.holders.dir = s.path("holders")
@@ -241,7 +241,7 @@ func (s *Store) reserve(n int64) error {
 	return nil
 }
 
-// partials are the fetches that broke off or are under way, the oldest first.
+// partials returns the interrupted and running fetches, oldest first.
 func (s *Store) partials() ([]fs.FileInfo, error) {
 	entries, err := os.ReadDir(s.path("partial"))
 	if err != nil {
@@ -276,7 +276,7 @@ func (s *Store) dropPartials(room int64) {
 	}
 }
 
-// dropPartial removes one that is counted. s.mu is held.
+// dropPartial removes a counted partial blob. s.mu is held.
 func (s *Store) dropPartial(p fs.FileInfo) error {
 	err := os.Remove(s.path("partial", p.Name()))
 	if err == nil {
@@ -318,7 +318,7 @@ func (s *Store) keep(tmp string, c cid.Cid, size int64) error {
 	}
 	now := time.Now()
 	_ = os.Chtimes(s.file(c), now, now) // a fetch may have begun long ago
-	_ = os.Chmod(s.file(c), 0o400)      // a reminder; nothing rests on it
+	_ = os.Chmod(s.file(c), 0o400)      // a reminder only
 	return nil
 }
 
@@ -337,7 +337,7 @@ type reserving struct {
 	ctx context.Context
 	s   *Store
 	r   io.Reader
-	n   *int64 // so much is reserved
+	n   *int64 // reserved bytes
 }
 
 func (v *reserving) Read(p []byte) (int, error) {

@@ -79,11 +79,11 @@ func Fetch(
 	return err
 }
 
-// Receive reads the blob c, of at most max bytes, from a source into s, and notes its holders. A blob that is in s
-// costs nothing, and fresh is then false: the source showed nothing, no holder is noted. An interrupted transfer is
-// resumed; two of one blob wait for each other. progress is optional; it is called with the bytes so far and in all,
-// from the goroutine of Receive. Errors: ErrNotFound, ErrTooLarge, ErrDigest, ErrFull, ErrDiskFull, ErrBadCID, those
-// of package stream, the source's, and the context's.
+// Receive reads the blob c, of at most max bytes, from a source into s, and notes its holders. If the blob is in s
+// already, nothing is transferred, no holder is added, and fresh is false. An interrupted transfer is resumed; two
+// transfers of one blob wait for each other. progress is optional; it is called with the bytes so far and in all, from
+// the goroutine of Receive. Errors: ErrNotFound, ErrTooLarge, ErrDigest, ErrFull, ErrDiskFull, ErrBadCID, those of
+// package stream, the source's, and the context's.
 func (s *Store) Receive(
 	ctx context.Context, from Source, c cid.Cid, max int64, holders []string, progress func(done, total int64),
 ) (fresh bool, err error) {
@@ -95,7 +95,7 @@ func (s *Store) Receive(
 			fresh = true
 			resumed, err := s.fetch(ctx, from, c, max, progress)
 			if errors.Is(err, ErrDigest) && resumed {
-				// The first part may be another source's lie: once more from the beginning.
+				// The first part may be false, from another source: retry from the beginning.
 				_, err = s.fetch(ctx, from, c, max, progress)
 			}
 			for _, h := range holders {
@@ -251,7 +251,7 @@ func (s *Store) fetch(
 	return have > 0, err
 }
 
-// resume reads a blob's partial file into sum and returns its usable length. Large blobs go on at a multiple of align,
+// resume reads a blob's partial file into sum and returns its usable length. Large blobs resume at a multiple of align,
 // so that they can be written past the page cache.
 func resume(f *os.File, sum hash.Hash) (have int64, err error) {
 	info, err := f.Stat()
@@ -317,10 +317,10 @@ func (in *incoming) receive(f *os.File, sum hash.Hash) (total int64, err error) 
 	return total, nil
 }
 
-// lookEvery is how many bytes are taken from one look at the disk to the next.
+// lookEvery is the number of received bytes between checks of the disk's free space.
 const lookEvery = 8 << 20
 
-// roomy reads as long as the disk has more free than is kept so.
+// roomy reads while the disk's free space is above its reserve.
 type roomy struct {
 	s *Store
 	r io.Reader

@@ -24,7 +24,7 @@ import (
 const (
 	// MaxEntries bounds the files and folders of one archive, those counted that only names of others imply.
 	MaxEntries = 100_000
-	// EntryBytes is the least that a file or folder counts for: each costs about so much of a disk, however small.
+	// EntryBytes is the minimum size that a file or folder counts for: about its cost on disk, however small.
 	EntryBytes = 4 << 10
 	// maxDepth bounds the nesting of folders, maxName the length of a path in an archive: an entry's overhead in an
 	// archive is then less than EntryBytes.
@@ -53,7 +53,7 @@ func (s *Store) PutTree(ctx context.Context, dir string, maxBytes int64) (Tree, 
 		packed <- n
 	}()
 	c, size, err := s.Put(ctx, r)
-	r.CloseWithError(errors.New("archive is not read any more"))
+	r.CloseWithError(errors.New("archive: reading stopped"))
 	return Tree{CID: c, Size: size, Unpacked: <-packed}, err
 }
 
@@ -77,7 +77,7 @@ func pack(ctx context.Context, w io.Writer, dir string, maxBytes int64) (int64, 
 	return maxBytes - p.room.left, p.tw.Close()
 }
 
-// MaxArchive is the longest archive of files and folders that count for so many bytes.
+// MaxArchive is the maximum length of an archive of files and folders with a counted size.
 func MaxArchive(unpacked int64) int64 {
 	return unpacked + (min(unpacked/EntryBytes, MaxEntries)+1)*EntryBytes
 }

@@ -1,10 +1,10 @@
-// Package closed lists the addresses to which a machine must lead nobody but itself. Programs that it runs for others
-// (a container, a webhook) could otherwise reach its own services, those of its neighbours, and the address where
-// clouds keep their metadata and with it their credentials. They are the special-purpose address registries of IANA
-// (RFC 6890 and its updates) without ranges that are routed on the internet like any other address.
+// Package closed lists the addresses that a machine must not open to others. Programs that it runs for others (a
+// container, a webhook) could otherwise reach its own services, its neighbours' services, and the metadata address of
+// clouds, which gives out credentials. The list is IANA's special-purpose address registries (RFC 6890 and its
+// updates), without the ranges that are routed on the internet.
 //
-// Addresses that carry another inside (IPv4-mapped, NAT64, 6to4, Teredo) are closed as a whole, whatever they carry:
-// nothing here needs them, and a translator may lead anywhere.
+// Addresses that embed another (IPv4-mapped, NAT64, 6to4, Teredo) are closed regardless of the embedded address: they
+// are not needed, and a translator may lead anywhere.
 package closed
 
 import "net/netip"

@@ -8,11 +8,11 @@ import (
 	"syscall"
 )
 
-// ErrClosed says that a connection would lead to a closed address, or to one of this machine's own.
+// ErrClosed means that a connection would lead to a closed address, or to an address of this machine.
 var ErrClosed = errors.New("the address is closed")
 
-// Control is the Control of a net.Dialer that connects at the wish of strangers. It runs when a name is resolved, for
-// each address that is tried. It returns ErrClosed for a closed address and for those of this machine's interfaces.
+// Control is the Control of a net.Dialer for addresses that strangers choose. It runs after name resolution, for each
+// address. It returns ErrClosed for a closed address and for addresses of this machine's interfaces.
 func Control(_, address string, _ syscall.RawConn) error {
 	at, err := netip.ParseAddrPort(address)
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package conns looks after peers with several connections: it finds out which of them still answer, closes those that
-// a newer or a shorter one replaces, and knows whether one leads through a relay.
+// Package conns manages peers with several connections. It tests which connections are alive, closes replaced ones, and
+// detects relayed ones.
 package conns
 
 import (
@@ -27,8 +27,8 @@ import (
 const (
 	// probeTimeout is how long a connection may take to answer at the most.
 	probeTimeout = 3 * time.Second
-	// probeLeast is how long an older connection has at the least, beside twice the time of the newer one: a peer that
-	// moved to another relay waits for nothing else, and may be paid too late.
+	// probeLeast is the minimum timeout of an older connection, besides twice the newer one's time. It is short, since
+	// a peer that moved to another relay waits for it, and may be paid too late.
 	probeLeast = 500 * time.Millisecond
 )
 
@@ -47,9 +47,9 @@ func Forgive(h host.Host, p peer.ID) {
 	}
 }
 
-// CloseStale closes the older connections to the peer of fresh that do not answer any more. A peer that lost power and
-// came back leaves one behind that stays open until it times out, tens of seconds later; until then protocols that
-// think in peers and not in connections, as pubsub does, take it for never gone and do not greet it again.
+// CloseStale closes the older connections to the peer of fresh that no longer answer. After a power loss, a peer's old
+// connection stays open until its timeout, tens of seconds later. Until then, protocols that track peers instead of
+// connections, such as pubsub, do not notice the restart and send no new greeting.
 func CloseStale(ctx context.Context, h host.Host, fresh network.Conn, log *slog.Logger) {
 	begun := time.Now()
 	if !Answers(ctx, fresh, probeTimeout) {

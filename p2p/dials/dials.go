@@ -1,11 +1,12 @@
-// Package dials decides which addresses of others a host dials, so that no stranger aims it at its neighbours. Open
-// ones are dialled; closed ones (package closed: private networks, loopback, the address of a cloud's metadata) only
+// Package dials is the policy for the addresses that a host dials, so that a stranger cannot direct it at its
+// neighbours. Open addresses are dialled. Closed ones (package closed: private networks, loopback, the address of a
+// cloud's metadata) are dialled only
 //
-//   - in a private network, whose members have a key of it,
-//   - in a range that holds a configured address: of a bootstrap peer, of a relay, or one that this peer announces,
+//   - in a private network with a pre-shared key,
+//   - in a range that holds a configured address: of a bootstrap peer or a relay, or an announced one,
 //   - on loopback, if this peer listens nowhere else,
-//   - in the very network of one of this machine's interfaces, loopback apart,
-//   - or if the user named just this address.
+//   - in the subnet of one of this machine's interfaces, except loopback,
+//   - or if the user named exactly this address.
 package dials
 
 import (
@@ -22,13 +23,13 @@ import (
 )
 
 const (
-	// interfacesFresh is how old the list of this machine's networks may be.
+	// interfacesFresh is the maximum age of the list of this machine's networks.
 	interfacesFresh = time.Minute
 	// maxNamed bounds the addresses that a user named.
 	maxNamed = 256
 )
 
-// Rules are one host's. Their methods may be called by several goroutines at a time.
+// Rules is one host's policy. Its methods may be called concurrently.
 type Rules struct {
 	all bool
 
@@ -63,7 +64,7 @@ func (r *Rules) Ranges() []netip.Prefix {
 	return slices.Clone(r.ranges)
 }
 
-// Name lets just these addresses be dialled, the latest ones of many.
+// Name allows exactly these addresses; of too many, the latest.
 func (r *Rules) Name(addrs ...ma.Multiaddr) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -53,8 +53,8 @@ func (a *announcement) sign(r Record) error {
 	return nil
 }
 
-// renewed is the current record, signed anew when Publish left that to us and its signature is older than
-// age; nil when there is none.
+// renewed returns the current record, nil if there is none. It signs the record again if Publish allows renewal and the
+// signature is older than age.
 func (a *announcement) renewed(age time.Duration) (Record, []byte) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -1,18 +1,18 @@
-// Package discovery finds peers by topic. A peer publishes one signed record about itself; the Kademlia DHT holds it
-// under the peer's ID, and holds the peer's ID under the keys of the record's topics:
+// Package discovery finds peers by topic. A peer publishes one signed record about itself. The Kademlia DHT stores it
+// under the peer's ID, and stores the peer's ID under the keys of the record's topics:
 //
 //	/starling-record/<peer ID>                                   → signed envelope, highest sequence wins
 //	sha256(starling/topic/2, network, class, region, shard, epoch) → provider records: members of that shard
 //
-// A topic has several shards, so that a popular one makes no hot key: a publisher is in one of them, a finder reads
-// all. Its keys change every hour, so that IDs made to lie nearest to a key soon lose their use; near the change
-// publishers are found under the keys of both hours. Provider records are unsigned and only hints. The finder asks each
-// peer for its record itself, which also shows that the peer is alive, and falls back to the copy in the DHT. Whatever
-// the way, size, signature, time and sequence are checked on every read. The DHT may hold values of other kinds beside
-// records: see Values.
+// A topic has several shards, so that a popular topic has no hot key. A publisher is in one shard; a finder reads all.
+// The keys change every hour, so that IDs generated to be nearest to a key soon lose their use. Near the change,
+// publishers are found under the keys of both hours. Provider records are unsigned and only hints. The finder requests
+// the record from each peer itself, which also shows that the peer is alive, and falls back to the copy in the DHT.
+// Size, signature, time and sequence are checked on every read. The DHT may hold values of other kinds beside records:
+// see Values.
 //
 // Keys are free, networks are not: one network has a few places among the peers that hold a topic (walkTo), in the
-// routing table (sites.BucketFilter) and among those that are found (Find). Half of the results are kept for peers that
+// routing table (sites.BucketFilter) and among the results of Find. Half of the results are reserved for peers that
 // Config.Registered names.
 package discovery
 
@@ -40,8 +40,8 @@ import (
 
 // Rhythm and bounds.
 const (
-	// DefaultShards is over how many keys a topic is spread: with the DHT's replication of 20, the load of
-	// the most popular topic falls on about 80 peers. All peers of a network must agree on it.
+	// DefaultShards is the number of keys of a topic. With the DHT's replication of 20, about 80 peers share the load
+	// of the most popular topic. All peers of a network must agree on it.
 	DefaultShards = 4
 	// DefaultValidity is how long a renewed record is believed: a peer that vanished is forgotten after it.
 	DefaultValidity = 10 * time.Minute
@@ -51,7 +51,7 @@ const (
 	quorum = 3
 )
 
-// ask asks a peer for its own record.
+// ask requests a peer's own record.
 var ask = stream.Protocol[*discoverypb.RecordRequest, *discoverypb.RecordAnswer]{
 	Name: "record", Version: 1, MaxRequest: 64, MaxResponse: MaxRecord + 64, Deadline: fetchTimeout,
 }
@@ -63,7 +63,7 @@ type Config struct {
 	Validity time.Duration // of renewed records, at most MaxValidity; zero means DefaultValidity
 	Values   []Values      // kinds of values in the DHT beside records
 	// Registered names peers with more than a key, a stake on a chain for example, as a second source beside the DHT.
-	// It is optional; if nil, there are none. It may take as long as its context lasts. Its result is not changed.
+	// It is optional; if nil, there are none. It may block until its context ends. Its result is not modified.
 	Registered func(context.Context) ([]peer.ID, error)
 	Logger     *slog.Logger // nil means slog.Default()
 }
@@ -156,10 +156,10 @@ func (d *Discovery) Close() error {
 	return d.dht.Close()
 }
 
-// Publish makes r this peer's record. Peers that request it from this one have it at once. It is pushed into the DHT
-// now, or soon after by Run if another of the same topics was pushed a moment ago: the DHT's copy only replaces a peer
-// that does not answer. The record is kept despite an error: Run pushes it again until it expires. An error of the
-// record itself (ErrMalformed, ErrBadTime, ErrExpired, ErrReplayed) keeps the old one.
+// Publish makes r this peer's record. It is available from this peer immediately. It is pushed into the DHT now, or
+// later by Run if a record with the same topics was pushed recently: the DHT's copy is only a fallback for a peer that
+// does not answer. The record is kept despite an error: Run pushes it again until it expires. An error of the record
+// itself (ErrMalformed, ErrBadTime, ErrExpired, ErrReplayed) keeps the old one.
 func (d *Discovery) Publish(ctx context.Context, r Record) error {
 	err := d.own.set(r)
 	if err == nil {
@@ -171,8 +171,8 @@ func (d *Discovery) Publish(ctx context.Context, r Record) error {
 	return nil
 }
 
-// Withdraw replaces the record by one that is found by nothing. Copies in the DHT are replaced where they
-// can be reached, and believed nowhere that has seen the replacement.
+// Withdraw replaces the record by one without topics. Reachable copies in the DHT are replaced. Peers that have seen
+// the replacement reject other copies.
 func (d *Discovery) Withdraw(ctx context.Context) error {
 	now := time.Now()
 	err := d.own.set(Record{Expires: now.Add(d.cfg.Validity).Truncate(time.Millisecond)})
@@ -225,7 +225,7 @@ func (d *Discovery) Lookup(ctx context.Context, p peer.ID) (Found, error) {
 	return f, nil
 }
 
-// fetch asks p, then the DHT, for p's record.
+// fetch requests p's record from p, then from the DHT.
 func (d *Discovery) fetch(ctx context.Context, p peer.AddrInfo) (Found, error) {
 	d.h.Peerstore().AddAddrs(p.ID, p.Addrs, peerstore.TempAddrTTL)
 	resp, err := ask.Call(ctx, d.h, d.cfg.Network, p.ID, &discoverypb.RecordRequest{})
@@ -250,7 +250,7 @@ func (d *Discovery) fetch(ctx context.Context, p peer.AddrInfo) (Found, error) {
 	return Found{Peer: d.h.Peerstore().PeerInfo(p.ID), Record: r, Live: live}, nil
 }
 
-// believe decodes a record and refuses one that is older than the newest known.
+// believe decodes a record and rejects it if a newer one is known.
 func (d *Discovery) believe(p peer.ID, data []byte) (Record, error) {
 	now := time.Now()
 	r, err := decode(d.cfg.Network, p, data, now, d.known)

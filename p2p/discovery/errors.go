@@ -7,7 +7,7 @@ var (
 	ErrMalformed = errors.New("malformed record")
 	// ErrBadSignature: the record is not signed by the peer it is about, on this network.
 	ErrBadSignature = errors.New("record is badly signed")
-	// ErrExpired: the record's time is over.
+	// ErrExpired: the record has expired.
 	ErrExpired = errors.New("record is expired")
 	// ErrBadTime: the record's sequence is in the future, or it claims to be valid for too long.
 	ErrBadTime = errors.New("record is not bounded in time")

@@ -20,12 +20,12 @@ import (
 )
 
 const (
-	// fetchers is how many peers one Find asks for their records at a time.
+	// fetchers is the number of concurrent record requests of one Find.
 	fetchers = 32
 	// maxNamed is how many publishers one peer of the DHT names under a key, at most: no liar names more than others
 	// do.
 	maxNamed = 64
-	// asksEach and asksLeast bound the peers that one Find asks for their records: so many for each that is wanted.
+	// asksEach and asksLeast bound the peers that one Find requests records from, per wanted result and at least.
 	asksEach  = 4
 	asksLeast = 64
 	// maxVoters and maxPlaces bound the peers noted for naming one publisher, and its noted addresses.
@@ -33,11 +33,11 @@ const (
 	maxPlaces = 64
 	// maxHints bounds how many publishers are considered, the best.
 	maxHints = 4096
-	// maxUnnamed is how many registered peers that nobody named one Find asks.
+	// maxUnnamed is the maximum number of registered peers, named by no source, that one Find requests records from.
 	maxUnnamed = 8
 )
 
-// hint is a peer that somebody says publishes a topic.
+// hint is a peer that is reported to publish a topic.
 type hint struct {
 	peer.AddrInfo
 	turn       int   // how many others that one had named before, of several the least
@@ -53,7 +53,7 @@ type voted struct {
 	by []any
 }
 
-// hear adds one peer's information about h: by is its network, or itself if it has none.
+// hear adds one source's report of h. By is the source's network, or the source itself if it has none.
 func (h *hint) hear(by any, turn int, addrs []ma.Multiaddr) {
 	h.turn = min(h.turn, turn)
 	if len(h.voters) < maxVoters && !slices.Contains(h.voters, by) {
@@ -80,9 +80,9 @@ func (h *hint) settle() {
 }
 
 // hints looks up the reported publishers of a topic, best first: registered peers, then by their standing here. Among
-// equals those come first that peers of several networks name, as all holders of a record do. Then each source has its
-// turn, so that one that names thousands hides nobody. A few registered peers that nobody named are among them. It
-// returns the result so far when ctx ends.
+// equals, publishers named by several networks are first, as all holders of a record name them. Then sources take
+// turns, so that a source of thousands of names cannot hide others. A few registered peers are added that no source
+// named. If ctx ends, hints returns the result so far.
 func (d *Discovery) hints(ctx context.Context, t Topic) []hint {
 	var (
 		mu    sync.Mutex
@@ -156,7 +156,7 @@ func (h hint) rank() int {
 	return int(h.standing)
 }
 
-// heard is how well known a peer is, in steps that are too large for one publisher to be found before another for long.
+// heard is the logarithm of the number of sources, coarse enough that no publisher is preferred for long.
 func (h hint) heard() int { return bits.Len(uint(len(h.voters))) }
 
 // proven reports whether more than a key and an address stands behind a peer.
@@ -167,7 +167,8 @@ func (d *Discovery) standing() func(peer.ID) admit.Standing {
 	return admit.StandingOn(d.h, admit.Stranger)
 }
 
-// look asks the peers nearest to a topic's key, and this one, whom they have under it, and calls hear with each answer.
+// look requests the publishers under a topic's key from the nearest peers and this one, and calls hear with each
+// answer.
 func (d *Discovery) look(ctx context.Context, key cid.Cid, hear func(peer.ID, []*peer.AddrInfo)) {
 	own, err := d.dht.ProviderStore().GetProviders(ctx, key.Hash())
 	if err != nil {
@@ -187,10 +188,10 @@ func (d *Discovery) look(ctx context.Context, key cid.Cid, hear func(peer.ID, []
 	})
 }
 
-// Find returns up to max peers other than this one that publish the topic, best first: registered peers, then by their
-// standing here. Half of the places are kept for registered ones. One network has its share of the places for
-// strangers, or 2 of an IPv4 /24 or IPv6 /56 and 4 of a /16 or /32, whichever is more. It returns when the search is
-// complete; if ctx ends first, it returns the results so far with its error.
+// Find returns up to max publishers of the topic other than this peer, best first: registered peers, then by their
+// standing here. Half of the places are reserved for registered peers. One network gets its share of the places for
+// strangers, or 2 for an IPv4 /24 or IPv6 /56 and 4 for a /16 or /32, whichever is more. Find returns when the search
+// is complete. If ctx ends first, it returns the results so far with ctx's error.
 func (d *Discovery) Find(ctx context.Context, t Topic, max int) ([]Found, error) {
 	if err := t.check(); err != nil {
 		return nil, fmt.Errorf("finding peers: %w", err)
@@ -212,19 +213,20 @@ func sitesOf(hints []hint) (out []sites.Site) {
 	return out
 }
 
-// A finder asks those that were named for their records.
+// A finder requests the records of the named peers.
 type finder struct {
 	d     *Discovery
 	topic Topic
 	max   int
 
 	mu sync.Mutex
-	// of those that are not proven; of those that are being asked by the addresses that others say they have
+	// of unproven peers; of peers with a pending request, by their reported addresses
 	shares *sites.Division
-	gone   int // of those that are not proven and did not answer
+	gone   int // unproven peers without an answer
 }
 
-// find asks the registered ones beside the others, so that dead ones of either take no time of the other.
+// find requests records from registered and other peers in parallel, so that dead peers of one kind do not delay the
+// other.
 func (f *finder) find(ctx context.Context, hints []hint) ([]Found, error) {
 	split := slices.IndexFunc(hints, func(h hint) bool { return !h.registered })
 	if split < 0 {
@@ -248,8 +250,8 @@ func (f *finder) find(ctx context.Context, hints []hint) ([]Found, error) {
 	return out, nil
 }
 
-// gather asks hints in their order until it has most records, and returns them in that order, live ones first. It
-// returns also the hints that were not asked.
+// gather requests records from hints in their order until it has most records. It returns the records in that order,
+// live ones first, and the remaining hints.
 func (f *finder) gather(ctx context.Context, hints []hint, most int) (out []Found, rest []hint) {
 	type answer struct {
 		at    int
@@ -257,12 +259,12 @@ func (f *finder) gather(ctx context.Context, hints []hint, most int) (out []Foun
 	}
 	answers := make(chan answer)
 	var got []answer
-	waits := make([]int, len(hints)) // the hints that were not asked
+	waits := make([]int, len(hints)) // the remaining hints
 	for i := range hints {
 		waits[i] = i
 	}
 	for open, asked := 0, 0; ; {
-		// A peer that waits because its network has its share may be asked when another of it does not answer.
+		// A peer that waits for its network's share is tried after another peer of the network fails.
 		waits = slices.DeleteFunc(waits, func(i int) bool {
 			if open >= fetchers || len(got)+open >= most || asked >= max(asksEach*most, asksLeast) || ctx.Err() != nil {
 				return false
@@ -316,7 +318,7 @@ func (f *finder) ask(ctx context.Context, h hint, at sites.Site) *Found {
 	case found.Live:
 		f.free(at)
 		ok = f.take(sites.Of(sites.Address(f.d.h, h.ID)))
-	default: // nobody knows where it was
+	default: // its address is unknown
 		f.free(at)
 		ok = f.takeGone()
 	}
@@ -347,9 +349,8 @@ func (f *finder) free(s sites.Site) {
 	f.shares.Free(s)
 }
 
-// Hints returns up to most peers other than this one that are reported to publish the topic, with addresses, ordered
-// and bounded as in Find. The reports are not verified, and only the DHT's own peers are dialled: dialling a hint
-// verifies it.
+// Hints returns up to most reported publishers of the topic other than this peer, with addresses, ordered and bounded
+// as in Find. The reports are not verified, and only the DHT's own peers are dialled. Dialling a hint verifies it.
 func (d *Discovery) Hints(ctx context.Context, t Topic, most int) ([]peer.AddrInfo, error) {
 	if err := t.check(); err != nil {
 		return nil, fmt.Errorf("finding hints: %w", err)

@@ -80,7 +80,7 @@ func newHeld(self peer.ID, most map[string]int64) *held {
 	}
 }
 
-// Put implements datastore.Datastore. A value that is farther than all others may be gone at once.
+// Put implements datastore.Datastore. A value that is farther than all others may be dropped immediately.
 func (s *held) Put(ctx context.Context, k datastore.Key, value []byte) error {
 	kind, at := s.of(k)
 	s.mu.Lock()
@@ -136,8 +136,8 @@ func (s *held) forget(kind string, k datastore.Key) {
 	delete(d.byKey, k)
 }
 
-// of reads the key under which the DHT's library stores a value: /<kind>/<base32 of the DHT's key>. One that it does
-// not write has no kind, and so no room.
+// of parses the key under which the DHT's library stores a value: /<kind>/<base32 of the DHT's key>. Any other key has
+// no kind, and so no room.
 func (s *held) of(k datastore.Key) (kind string, far [sha256.Size]byte) {
 	kind, text, _ := strings.Cut(strings.TrimPrefix(k.String(), "/"), "/")
 	raw, err := base32.StdEncoding.WithPadding(base32.NoPadding).DecodeString(text)

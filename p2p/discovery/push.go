@@ -13,14 +13,14 @@ import (
 )
 
 const (
-	// pushers is how many topic keys are pushed at a time: all of them in pushTimeout, though every walk takes as long
-	// as it may.
+	// pushers is the number of topic keys that are pushed concurrently: enough for all within pushTimeout, even if
+	// every walk takes its maximum time.
 	pushers = 8
 	// pushesEach is how many pushes of a record that changes fit into its validity.
 	pushesEach = 20
 	// pushTimeout bounds pushing a record and its topics once.
 	pushTimeout = time.Minute
-	// firstRetry is the pause after a push that reached nobody; it doubles up to maxRetry.
+	// firstRetry is the pause after a push that reached no peer; it doubles up to maxRetry.
 	firstRetry = time.Second
 	maxRetry   = 30 * time.Second
 )
@@ -37,8 +37,8 @@ type pusher struct {
 	d    *Discovery
 	wake chan struct{} // a push is wished for; holds one token
 
-	// pushing holds a token while a push runs, one at a time. A channel and not a mutex: a push waits for the
-	// network, and in a synctest bubble time stands still while anybody waits for a mutex.
+	// pushing holds a token while a push runs, one at a time. It is not a mutex, since a push waits for the network,
+	// and a synctest bubble's time stops while a goroutine waits for a mutex.
 	pushing chan struct{}
 	stored  map[cid.Cid]time.Time // when topics were last stored; guarded by pushing
 
@@ -66,8 +66,7 @@ func (p *pusher) publish(ctx context.Context, r Record) error {
 	return err
 }
 
-// again is when a record is to be pushed: at once unless one of the same topics at the same addresses was, a moment
-// ago.
+// again returns the time of the next push: now, unless a record with the same topics and addresses was pushed recently.
 func (p *pusher) again(r Record) time.Time {
 	addrs := p.addrs()
 	p.mu.Lock()
@@ -78,7 +77,7 @@ func (p *pusher) again(r Record) time.Time {
 	return p.last.at.Add(p.d.cfg.Validity / pushesEach)
 }
 
-// addrs are the addresses of this peer, in an order that says nothing.
+// addrs returns the addresses of this peer, sorted.
 func (p *pusher) addrs() []string {
 	var out []string
 	for _, a := range p.d.h.Addrs() {
@@ -88,8 +87,8 @@ func (p *pusher) addrs() []string {
 	return out
 }
 
-// push puts the current record and its topics into the DHT. A stored topic says no more than this peer's address. So
-// unless all is set, it leaves out topics that were stored lately from the same addresses.
+// push puts the current record and its topics into the DHT. A stored topic contains only this peer's address. So unless
+// all is set, push skips topics that were stored recently from the same addresses.
 func (p *pusher) push(ctx context.Context, all bool) error {
 	select {
 	case p.pushing <- struct{}{}:

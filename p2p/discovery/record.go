@@ -27,7 +27,7 @@ const (
 	// MaxTopics bounds the topics of one record; each costs its publisher two DHT keys, and near the change of epochs
 	// four.
 	MaxTopics = 16
-	// MaxValidity bounds how long a record may be believed after its signing.
+	// MaxValidity bounds a record's validity after its signing.
 	MaxValidity = time.Hour
 	// MaxSkew is how far ahead of ours a signer's clock may be.
 	MaxSkew = 2 * time.Minute
@@ -59,8 +59,8 @@ func (t Topic) check() error {
 type Record struct {
 	// Seq is Unix milliseconds of signing; of two records the higher is believed. Zero lets Publish choose.
 	Seq uint64
-	// Expires is when nobody believes the record any more, in whole milliseconds. Zero lets Publish renew
-	// the record for as long as Run runs.
+	// Expires is the time from which the record is invalid, in whole milliseconds. If zero, Publish renews the record
+	// while Run runs.
 	Expires time.Time
 	Topics  []Topic
 	Payload []byte
@@ -144,8 +144,8 @@ func encode(network string, key crypto.PrivKey, r Record, now time.Time) ([]byte
 	return out, nil
 }
 
-// decode reads the record of peer p and believes nothing: size, key, signature, limits and time are checked. Signatures
-// that known has are not looked at again.
+// decode decodes the record of peer p and checks size, key, signature, limits and time. Signatures in known are not
+// verified again.
 func decode(network string, p peer.ID, data []byte, now time.Time, known *signed) (Record, error) {
 	if len(data) > MaxRecord {
 		return Record{}, fmt.Errorf("%w: %d bytes, at most %d", ErrMalformed, len(data), MaxRecord)

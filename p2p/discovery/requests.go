@@ -13,14 +13,14 @@ import (
 // Questions to the DHT cost tokens: one, and one more for each 256 providers in an answer. A peer without tokens waits
 // for them.
 const (
-	// askRate and askBurst are those of one peer. An honest one asks a few hundred questions when it starts, and four
-	// for each search.
+	// askRate and askBurst are the limits of one peer. An honest peer sends a few hundred requests when it starts, and
+	// four for each search.
 	askRate, askBurst = 200, 600
-	// networkRate and networkBurst are those of all strangers of an IPv4 /24 or IPv6 /56, loopback apart.
+	// networkRate and networkBurst are the limits of all strangers of an IPv4 /24 or IPv6 /56, except loopback.
 	networkRate, networkBurst = 400, 1200
-	// strangersRate and strangersBurst are those of all strangers.
+	// strangersRate and strangersBurst are the limits of all strangers.
 	strangersRate, strangersBurst = 800, 2400
-	// maxAskWait is how long a question waits. Streams with one that had to wait longer are reset.
+	// maxAskWait bounds the wait of a request. A stream with a longer wait is reset.
 	maxAskWait = 5 * time.Second
 )
 

@@ -35,7 +35,7 @@ func (v validator) Select(key string, values [][]byte) (int, error) {
 		}
 	}
 	if best < 0 {
-		return 0, fmt.Errorf("%w: none of %d is believable", ErrNotFound, len(values))
+		return 0, fmt.Errorf("%w: none of %d is valid", ErrNotFound, len(values))
 	}
 	return best, nil
 }

@@ -11,11 +11,11 @@ import (
 	"github.com/libp2p/go-libp2p/core/routing"
 )
 
-// Values is a kind of value that the DHT holds beside peers' records, under keys of its user. All peers of a network
-// hold the same kinds: a peer stores no unknown kind. Nobody signs a value for the DHT; Check has to decide by the
-// value alone.
+// Values is a kind of value that the DHT stores beside peers' records, under application-defined keys. All peers of a
+// network store the same kinds: a peer stores no unknown kind. A value carries no signature of the DHT, so Check
+// depends on the value alone.
 //
-//	/<name>/<key bytes> → value, the one that Better chooses
+//	/<name>/<key bytes> → value, the best by Better
 type Values struct {
 	Name     string // [a-z-]{1,32}
 	MaxKey   int    // bytes
@@ -26,8 +26,8 @@ type Values struct {
 	// Check refuses a value. It is called for every value that is stored, from any peer, and on every read, from many
 	// goroutines.
 	Check func(key, value []byte) error
-	// Better is the index of the value to keep of several that passed no Check yet, or an error when none is good. All
-	// peers must choose alike. It is called from many goroutines and must not wait for anything.
+	// Better returns the index of the best of several unchecked values, or an error if none is valid. All peers must
+	// choose the same. It is called concurrently and must not block.
 	Better func(key []byte, values [][]byte) (int, error)
 }
 

@@ -17,36 +17,35 @@ import (
 	"github.com/starling-network/starling/p2p/discovery/sites"
 )
 
-// The DHT's library walks towards a key along one path and takes the nearest peers unconditionally: twenty IDs that
-// were made for a key, on one machine, are all that it then sees. A walk here differs in two ways:
+// The DHT's library walks towards a key along one path and accepts the nearest peers unconditionally: twenty IDs on one
+// machine, generated for a key, can fill its view. A walk here differs in two ways:
 //
 //   - The nearest are chosen with a share for each network (sites.Division), so that one network has a few of their
 //     places.
 //   - It takes several paths that share no peer (S/Kademlia, Baumgart and Mies 2007): peers that a liar names
-//     are asked on the liar's path.
+//     are queried on the liar's path.
 const (
 	walkPaths = 3
-	// walkAtOnce is how many peers are asked on one path at a time.
+	// walkAtOnce is the number of concurrent requests on one path.
 	walkAtOnce = 4
-	// walkAsks bounds the peers that are asked on one path: one to a few tens in a network of thousands.
+	// walkAsks bounds the requests on one path: up to a few tens in a network of thousands.
 	walkAsks = 48
-	// walkNames is how many peers of an answer are heard: as many as an honest one has.
+	// walkNames is how many peers of an answer are used: the number in an honest answer.
 	walkNames = 20
 	// nearest is the number of peers that hold a value of a key.
 	nearest = 20
-	// walkTimeout bounds one question, dial included, and walkMost a whole walk: peers that do not answer cost no more
-	// than that.
+	// walkTimeout bounds one request, with its dial, and walkMost a whole walk. So it bounds the cost of silent peers.
 	walkTimeout = 2 * time.Second
 	walkMost    = 5 * time.Second
-	// walkTries is how often a peer is asked that others say to be at different addresses.
+	// walkTries is the number of requests to a peer with different reported addresses.
 	walkTries = 3
 )
 
-// A walk asks the peers nearest to a key.
+// A walk queries the peers nearest to a key.
 type walk struct {
 	d      *Discovery
 	target [sha256.Size]byte
-	// ask asks one peer, which is connected. It returns those that the peer knows nearest to the key.
+	// ask queries one connected peer for the peers nearest to the key.
 	ask func(context.Context, peer.ID) ([]*peer.AddrInfo, error)
 
 	mu    sync.Mutex
@@ -56,7 +55,7 @@ type walk struct {
 
 // named is the information of others about a peer.
 type named struct {
-	tries    [][]ma.Multiaddr // where it was looked for
+	tries    [][]ma.Multiaddr // the tried addresses
 	answered bool
 }
 
@@ -64,7 +63,7 @@ type named struct {
 type step struct {
 	peer.AddrInfo
 	far   [sha256.Size]byte
-	at    sites.Site // as others say, until it has answered
+	at    sites.Site // as reported, until it has answered
 	state stepState
 }
 
@@ -77,8 +76,8 @@ const (
 	stepFailed
 )
 
-// walkTo walks to a key and returns the nearest peers that have answered, the nearest one first. If ctx ends before, it
-// returns those that have answered by then.
+// walkTo walks to a key and returns the nearest peers that answered, nearest first. If ctx ends, it returns the peers
+// that have answered so far.
 func (d *Discovery) walkTo(
 	ctx context.Context, key []byte, ask func(context.Context, peer.ID) ([]*peer.AddrInfo, error),
 ) []peer.ID {
@@ -179,8 +178,8 @@ func (w *walk) put(ctx context.Context, p peer.AddrInfo) ([]*peer.AddrInfo, erro
 	return w.ask(ctx, p.ID)
 }
 
-// hear notes an answer. It returns the steps of the peers in it that no path has looked for yet, at least not there: a
-// liar that names the wrong addresses of somebody does not hide it.
+// hear records an answer. It returns steps for the peers in it that no path has tried, or not at these addresses: so
+// wrong addresses from a liar do not hide a peer.
 func (w *walk) hear(from *step, near []*peer.AddrInfo) (out []*step) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

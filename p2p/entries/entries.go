@@ -1,6 +1,5 @@
-// Package entries keeps a host that is no part of the network reachable through a few entry peers: it holds one
-// connection and one reservation at each, and every other peer it reaches, and is reached by, through circuits there
-// (circuit relay v2).
+// Package entries keeps a host outside of the network reachable through a few entry peers. It holds one connection and
+// one reservation at each. All other connections, in and out, are circuits through them (circuit relay v2).
 //
 //	light host ──── entry ═══ circuit ═══ any peer
 //	          └──── standby entry
@@ -47,12 +46,12 @@ var (
 	// ErrNoEntry: the host is connected to no entry peer at the moment.
 	ErrNoEntry = errors.New("no entry peer is connected")
 	// ErrNoRelay: an entry does not carry circuits, so that other peers cannot be reached through it.
-	ErrNoRelay = errors.New("the entry peer relays for nobody, or has no place left")
+	ErrNoRelay = errors.New("entry peer: not a relay, or full")
 	// ErrSmallRelay: the circuit is limited to little data, and files are not sent over it.
 	ErrSmallRelay = errors.New("the entry peer's relay carries messages only, no files; use another entry peer")
 )
 
-// Diagnose explains the error of dialling a peer; it returns nil if it knows nothing better.
+// Diagnose explains the error of dialling a peer; it returns nil if it has no better explanation.
 type Diagnose func(peer.ID, error) error
 
 // Set is the entries of one host.
@@ -75,7 +74,7 @@ type Set struct {
 // door is one entry.
 type door struct {
 	id    peer.ID
-	open  int            // calls of Enter under way: it may be dialled
+	open  int            // running calls of Enter: it may be dialled
 	live  bool           // connected, and a place is reserved
 	lost  chan struct{}  // closed when its connection is
 	addrs []ma.Multiaddr // where others reach this host through it
@@ -110,7 +109,7 @@ func (s *Set) Attach(inner host.Host, diagnose Diagnose) (host.Host, error) {
 // Stop ends the dials of other peers. The owner closes the host afterwards.
 func (s *Set) Stop() {
 	s.mu.Lock()
-	s.end() // nothing more is dialled
+	s.end() // no more dials
 	s.mu.Unlock()
 	s.widening.Wait()
 }
@@ -165,7 +164,7 @@ func (s *Set) reserve(ctx context.Context, e peer.AddrInfo) (*client.Reservation
 	return r, nil
 }
 
-// disconnected stops using an entry after its connection closed, before anybody requests a circuit from it.
+// disconnected removes an entry after its connection closed, before a circuit is requested from it.
 func (s *Set) disconnected(id peer.ID) {
 	if conns.Direct(s.inner, id) {
 		return
@@ -179,8 +178,8 @@ func (s *Set) disconnected(id peer.ID) {
 	}
 }
 
-// circuits are the addresses at which others reach a host with a place at e: those that e vouches for, else those at
-// which we know it, and last its name alone, for peers that are connected to it.
+// circuits returns the addresses of a host with a place at e: through the addresses that e vouches for, or else e's
+// known addresses. The last one has only e's ID, for peers that are connected to e.
 func circuits(e peer.ID, vouched, known []ma.Multiaddr) []ma.Multiaddr {
 	tail := circuitVia(e)
 	name, _ := ma.SplitLast(tail)
@@ -224,8 +223,8 @@ func (s *Set) Leave(id peer.ID) {
 }
 
 // Keep pings an entry until it does not answer for patience or its connection closes, and renews the reservation there.
-// A slow entry has four times as long as its last answer took, and the only one maxPatience: leaving it would cut what
-// goes through it and help nobody. Keep returns why the caller has to leave the entry; nil when ctx ended.
+// The timeout of a slow entry is four times its last round trip. The timeout of the only entry is maxPatience, since
+// leaving it would only cut its circuits. Keep returns the reason to leave the entry; nil if ctx ended.
 func (s *Set) Keep(ctx context.Context, id peer.ID, every, patience time.Duration) error {
 	t := time.NewTicker(every)
 	defer t.Stop()
@@ -239,7 +238,7 @@ func (s *Set) Keep(ctx context.Context, id peer.ID, every, patience time.Duratio
 		}
 		lost, renew := d.lost, time.Until(d.until) < renewBefore
 		s.mu.Unlock()
-		began := time.Now() // a ping after one that failed has longer
+		began := time.Now() // a ping after a failed one has a longer timeout
 		switch wait := max(patience, 4*took, began.Sub(answered)); {
 		case s.alive(ctx, id, min(wait, maxPatience)):
 			answered, took = time.Now(), time.Since(began)

@@ -83,7 +83,7 @@ func (s *Set) carries(a ma.Multiaddr) bool {
 	return d != nil && d.live
 }
 
-// reach connects to p through whichever entry has it, and where others are dialled too by its own addresses.
+// reach connects to p through any entry that has it and, if other peers may be dialled, at p's own addresses.
 func (s *Set) reach(ctx context.Context, p peer.AddrInfo) error {
 	if s.inner.Network().Connectedness(p.ID) != network.NotConnected {
 		if s.dials && !conns.Direct(s.inner, p.ID) {
@@ -112,8 +112,8 @@ func (s *Set) reach(ctx context.Context, p peer.AddrInfo) error {
 	return s.inner.Connect(network.WithAllowLimitedConn(ctx, "light"), to)
 }
 
-// widen dials a peer to which there is a circuit only, as when it came first, beside whatever asked for it. New streams
-// then go the direct way, at both ends. Closing the host ends the dial.
+// widen dials a peer that is connected only through a circuit, in the background. New streams then use the direct
+// connection, at both ends. Closing the host ends the dial.
 func (s *Set) widen(p peer.AddrInfo) {
 	if at, ok := s.tried.Get(p.ID); ok && time.Since(at) < directAgain {
 		return

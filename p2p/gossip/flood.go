@@ -29,7 +29,7 @@ const (
 	forgiveFlood          = 10 * time.Minute
 	// overhead is about the size of a message without its data and topic.
 	overhead = 160
-	// maxNets is how many networks' buckets are kept before those that are full again and have no peer are looked for.
+	// maxNets is the number of networks' buckets above which full buckets without a peer are dropped.
 	maxNets = 1024
 )
 
@@ -73,8 +73,7 @@ func newFlood(h host.Host) *flood {
 	}
 }
 
-// inspect takes the messages over the limits out of a frame. The rest of it, control and subscriptions, has limits of
-// its own.
+// inspect removes the messages over the limits from a frame. Control messages and subscriptions have their own limits.
 func (f *flood) inspect(from peer.ID, rpc *pubsub.RPC) error {
 	if len(rpc.GetPublish()) == 0 {
 		return nil
@@ -100,7 +99,7 @@ func (f *flood) admitsStranger(in *intake, now time.Time) bool {
 	return (in.net == nil || in.net.messages.AllowN(now, 1)) && f.strangers.AllowN(now, 1)
 }
 
-// admits counts a message against its neighbour, and blames one that is far over its limit.
+// admits counts a message against its neighbour, and penalizes a neighbour that is far over its limit.
 func (in *intake) admits(m *pb.Message, now time.Time) bool {
 	if !in.far.AllowN(now, 1) {
 		in.blame = in.left(now) + 1
@@ -118,7 +117,7 @@ func (in *intake) left(now time.Time) float64 {
 	return in.blame * math.Exp2(-now.Sub(in.since).Seconds()/forgiveFlood.Seconds())
 }
 
-// intake returns the state of a neighbour, nil if it has no connection any more; f.mu is held.
+// intake returns the state of a neighbour, nil if it is disconnected; f.mu is held.
 func (f *flood) intake(p peer.ID) *intake {
 	if in := f.peers[p]; in != nil {
 		return in
@@ -152,8 +151,7 @@ func (f *flood) sweep() {
 	}
 }
 
-// left forgets a peer that has no connection any more. The traffic of its network's strangers stays counted, for the
-// next of them.
+// left forgets a disconnected peer. The traffic of its network's strangers stays counted, for the next of them.
 func (f *flood) left(p peer.ID) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -1,13 +1,13 @@
-// Package gossip spreads small author-signed messages to all peers of a topic, over gossipsub. A topic is typed:
-// its decoder sees every message before it is passed on, and readers get its result. The class of the decoder's error
+// Package gossip spreads small author-signed messages to all peers of a topic, over gossipsub. A topic is typed: its
+// decoder checks every message before it is forwarded, and readers receive its result. The class of the decoder's error
 // decides about a message and its sender:
 //
-//	nil            accepted: delivered here and passed on
-//	ErrIgnore      dropped, nobody is to blame (expired, not for us, a duplicate in content)
-//	ErrReject      dropped, and the peer that passed it on loses score: it should have refused it too
+//	nil            accepted: delivered here and forwarded
+//	ErrIgnore      dropped without penalty (expired, not for us, a duplicate in content)
+//	ErrReject      dropped, and the forwarding peer loses score: it should have rejected it too
 //	other errors   as ErrIgnore
 //
-// Gossip carries adverts and orders only; nothing that must arrive.
+// Gossip carries adverts and orders only, since delivery is not guaranteed.
 package gossip
 
 import (
@@ -62,8 +62,8 @@ const (
 	retainScore = 30 * time.Minute
 	// invalidWeight times the square of the number of rejected messages is taken from a score.
 	invalidWeight = -100
-	// Below these scores a peer gets no gossip, none of our own messages, and is not listened to at all;
-	// two, three and six rejected messages in short time lead there.
+	// Below these scores a peer gets no gossip, gets none of our own messages, and is ignored. Two, three and six
+	// rejected messages in short time reach them.
 	gossipThreshold, publishThreshold, graylistThreshold = -200, -500, -2500
 	// sameIP is how many peers may share an address before each loses score: sybils, but also farms behind
 	// one router, for which Config.TrustedNets is.

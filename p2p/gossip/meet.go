@@ -16,16 +16,16 @@ import (
 
 // Rhythm and bounds of keeping a topic connected.
 const (
-	// meetPeers is below how many connected peers of a topic more are looked for, and how many are protected for it.
+	// meetPeers is the wanted number of connected peers of a topic, and the number of protected ones.
 	meetPeers = degreeLow
 	// meetHints is the number of peers that one round looks up: many, so that different peers do not all dial the same
 	// ones.
 	meetHints = 512
 	// meetDials is how many of them one round dials at the most.
 	meetDials = 8
-	// dialTime bounds one dial, and joinTime how long a new neighbour may take to say which topics it is in.
+	// dialTime bounds one dial, and joinTime the wait for a new neighbour's subscriptions.
 	dialTime, joinTime = 10 * time.Second, 5 * time.Second
-	// findTime bounds looking for them.
+	// findTime bounds the lookup.
 	findTime = 20 * time.Second
 	// lookEvery is how often the peers of a topic are counted.
 	lookEvery = time.Second
@@ -42,12 +42,11 @@ const (
 	maxHeld = 48
 )
 
-// Finder learns of up to most peers that may be in a topic. It need not be right: only those that turn out to be are
-// kept.
+// Finder returns up to most candidates for a topic. Candidates outside of the topic are discarded later.
 type Finder func(ctx context.Context, most int) ([]peer.AddrInfo, error)
 
 // Meeting keeps a peer connected to a few others of a topic. In a large network all its other neighbours may be in
-// other topics, and nobody would receive its messages.
+// other topics, and its messages would reach no peer.
 type Meeting struct {
 	topic string
 	tag   string // in the connection manager
@@ -63,7 +62,7 @@ type Meeting struct {
 
 	mu      sync.Mutex
 	shunned map[peer.ID]time.Time // until when
-	waiting chan struct{}         // closed when the next round is over; nil when nobody waits
+	waiting chan struct{}         // closed after the next round; nil without a waiter
 	over    bool                  // Run has returned
 }
 
@@ -75,8 +74,8 @@ func (t *Topic[T]) Meet(find Finder) *Meeting {
 	}
 }
 
-// Run keeps the topic connected until ctx ends: while fewer than four connected peers are in it, others are looked for,
-// and a few of them dialled and protected from trimming. It returns nil.
+// Run keeps the topic connected until ctx ends. While fewer than four connected peers are in it, Run looks up others,
+// dials a few of them, and protects them from trimming. It returns nil.
 func (m *Meeting) Run(ctx context.Context) error {
 	defer m.end()
 	tick := time.NewTicker(lookEvery)
@@ -89,14 +88,14 @@ func (m *Meeting) Run(ctx context.Context) error {
 		want := 0
 		switch {
 		case len(m.h.Network().Peers()) == 0:
-			due = now // nobody to ask, which does not count against the topic
+			due = now // no connection at all, which does not count against the topic
 		case have < meetPeers && !now.Before(due), have == 0 && m.awaited() && now.Sub(last) >= firstPause:
 			want = meetPeers
 		case have >= meetPeers && !now.Before(heal):
 			want = have + 1
 		}
 		if want == 0 {
-			m.answer() // somebody is there, or nobody was a moment ago
+			m.answer() // a peer is connected, or the last round found none
 			select {
 			case <-ctx.Done():
 				return nil
@@ -119,8 +118,8 @@ func (m *Meeting) Run(ctx context.Context) error {
 	}
 }
 
-// Wait returns how many connected peers are in the topic. If there are none it has some looked for at once, and waits
-// for the first of them, or until the search is over.
+// Wait returns the number of connected peers in the topic. If there are none, it starts a lookup, and waits for the
+// first peer or the end of the lookup.
 func (m *Meeting) Wait(ctx context.Context) int {
 	if n := len(m.peers()); n > 0 {
 		return n
@@ -146,13 +145,13 @@ func (m *Meeting) Wait(ctx context.Context) int {
 	return len(m.peers())
 }
 
-// round looks for peers of the topic and dials some until want are there.
+// round looks up peers of the topic and dials some until want are connected.
 func (m *Meeting) round(ctx context.Context, want int) {
 	fctx, cancel := context.WithTimeout(ctx, findTime)
 	hints, err := m.find(fctx, meetHints)
 	cancel()
 	if err != nil {
-		m.log.Debug("peers of a topic not looked for to the end", "topic", m.topic, "err", err)
+		m.log.Debug("lookup of peers of a topic interrupted", "topic", m.topic, "err", err)
 	}
 	left := m.strangers(hints)
 	left = left[:min(len(left), meetDials)]
@@ -180,7 +179,7 @@ func (m *Meeting) round(ctx context.Context, want int) {
 		left = left[missing:]
 	}
 	if dials -= len(left); dials > 0 {
-		m.log.Debug("looked for peers of a topic", "topic", m.topic, "hints", len(hints), "dialled", dials, "there",
+		m.log.Debug("looked up peers of a topic", "topic", m.topic, "hints", len(hints), "dialled", dials, "there",
 			len(m.peers()))
 	}
 }
@@ -250,14 +249,14 @@ func (m *Meeting) keep(id peer.ID) {
 	m.kept = append(m.kept, id)
 }
 
-// drop gives up one that is protected. Its connection stays for as long as anybody has a use for it.
+// drop removes the protection of a peer. Its connection stays while other protocols use it.
 func (m *Meeting) drop(i int) {
 	m.h.ConnManager().Unprotect(m.kept[i], m.tag)
 	m.kept = slices.Delete(m.kept, i, i+1)
 	m.held.Add(-1)
 }
 
-// refresh gives up those that left the topic.
+// refresh drops the peers that left the topic.
 func (m *Meeting) refresh() {
 	if len(m.kept) == 0 {
 		return
@@ -270,7 +269,7 @@ func (m *Meeting) refresh() {
 	}
 }
 
-// awaited reports whether somebody waits for a peer.
+// awaited reports whether a caller waits for a peer.
 func (m *Meeting) awaited() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()

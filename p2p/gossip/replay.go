@@ -7,10 +7,10 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 )
 
-// pubsub remembers a message for two minutes; after that anybody could send it again. The author signs a sequence
-// number, too, which begins with the author's start time in nanoseconds and grows by one with each message. So a window
-// per author as in IPsec (RFC 4303, section 3.4.3) remembers permanently: numbers may arrive in any order within the
-// window and each once, and numbers before it not at all.
+// pubsub remembers a message for two minutes; after that, it could be replayed. The author also signs a sequence
+// number. It starts at the author's start time in nanoseconds and grows by one with each message. So a window per
+// author, as in IPsec (RFC 4303, section 3.4.3), prevents replays permanently: each number within the window is
+// accepted once, in any order, and numbers before it are rejected.
 const (
 	// window is how far apart two messages of one author may overtake each other.
 	window = 1024

@@ -31,9 +31,8 @@ func (g *Gossip) NetworksOf(name string) int {
 	return len(nets) + alone
 }
 
-// Send signs data and sends it to the neighbours that joined a topic that this peer has not joined. No decoder of this
-// peer's looks at it. As of Publish, no error does not mean that anybody heard it. The errors are ErrName, ErrTooLarge
-// and the context's.
+// Send signs data and sends it to the neighbours that joined a topic that this peer has not joined. This peer does not
+// decode it. As with Publish, success does not imply delivery. Send returns ErrName, ErrTooLarge or ctx's error.
 func (g *Gossip) Send(ctx context.Context, name string, data []byte) error {
 	fail := func(err error) error { return fmt.Errorf("sending to topic %q: %w", name, err) }
 	switch {

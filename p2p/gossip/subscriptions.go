@@ -62,7 +62,7 @@ func (s *subscriptions) FilterIncomingSubscriptions(from peer.ID, subs []*pb.RPC
 	}), nil
 }
 
-// left frees the table of a peer that has no connection any more.
+// left frees the table of a disconnected peer.
 func (s *subscriptions) left(p peer.ID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -38,10 +38,10 @@ type Topic[T any] struct {
 	err     error
 }
 
-// Join joins the topic name, [a-z0-9/-]{1,96}, of this network. decode sees every message of other peers
-// once, before it is passed on, on the goroutines of the validation queue: it must be fast and must not
-// block. queue accepted messages wait for Next, zero meaning DefaultQueue; when it is full the newest are
-// dropped and counted. A topic can be joined once at a time.
+// Join joins the topic name, [a-z0-9/-]{1,96}, of this network. decode receives every message of other peers once,
+// before it is forwarded, on the goroutines of the validation queue: it must be fast and must not block. queue is the
+// number of accepted messages that wait for Next; 0 means DefaultQueue. If it is full, the newest are dropped and
+// counted. A topic can be joined once at a time.
 func Join[T any](
 	g *Gossip, name string, decode func(from peer.ID, data []byte) (T, error), queue int,
 ) (*Topic[T], error) {
@@ -114,8 +114,8 @@ func validate[T any](g *Gossip, decode func(from, via peer.ID, data []byte) (T, 
 	}
 }
 
-// Publish signs data and sends it to the topic. It must pass the topic's own decoder. No error does not
-// mean that anybody heard it; see [Topic.Peers].
+// Publish signs data and sends it to the topic. The data must pass the topic's own decoder. Success does not imply
+// delivery; see [Topic.Peers].
 func (t *Topic[T]) Publish(ctx context.Context, data []byte) error {
 	if len(data) > MaxMessage {
 		return fmt.Errorf("publishing: %w: %d bytes, at most %d", ErrTooLarge, len(data), MaxMessage)
@@ -173,7 +173,7 @@ func waitFor(ctx context.Context, ok func() bool) error {
 	return nil
 }
 
-// Dropped counts the accepted messages that were dropped because nobody called Next in time.
+// Dropped counts the accepted messages that were dropped because Next was not called in time.
 func (t *Topic[T]) Dropped() uint64 { return t.g.counts.slowOf(t.name) }
 
 // Close leaves the topic; waiting calls of Next return ErrClosed.

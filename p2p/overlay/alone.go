@@ -24,7 +24,7 @@ type AloneConfig struct {
 type Alone struct {
 	cfg  AloneConfig
 	tun  *tun.TUN
-	done chan struct{} // closed when nothing is read any more
+	done chan struct{} // closed after the last read
 	once sync.Once
 	shut chan struct{}
 }
@@ -51,7 +51,7 @@ func NewAlone(cfg AloneConfig) (*Alone, error) {
 	return a, nil
 }
 
-// Close closes the TUN and returns when nothing is carried any more.
+// Close closes the TUN, and returns when all forwarding has stopped.
 func (a *Alone) Close() (err error) {
 	a.once.Do(func() {
 		close(a.shut)

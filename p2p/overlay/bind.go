@@ -16,7 +16,7 @@ import (
 	"github.com/starling-network/starling/p2p/overlay/wire"
 )
 
-// A member is the endpoint that WireGuard knows of it, whatever the path.
+// A member is its own WireGuard endpoint, on every path.
 var (
 	_ conn.Bind     = (*bind)(nil)
 	_ conn.Endpoint = (*member)(nil)
@@ -35,7 +35,7 @@ func (m *member) DstToBytes() []byte  { return m.Key[:] }
 func (m *member) DstIP() netip.Addr   { return m.Address }
 func (m *member) SrcIP() netip.Addr   { return netip.Addr{} }
 
-// bind carries WireGuard's datagrams: in from the device's queue, out on whatever path the member has.
+// bind carries WireGuard's datagrams: in from the device's queue, out on the member's path.
 type bind struct {
 	d *Device
 
@@ -123,8 +123,8 @@ func (b *bind) receive(closed <-chan struct{}, packets [][]byte, sizes []int, ep
 	return n, nil
 }
 
-// Send sends WireGuard's datagrams to a member. Nothing is an error to WireGuard: it would log it for each packet, and
-// a path that fails is found out by the probes.
+// Send sends WireGuard's datagrams to a member. It never returns an error, since WireGuard would log one for each
+// packet; the probes detect a failed path.
 func (b *bind) Send(packets [][]byte, ep conn.Endpoint) error {
 	m, ok := ep.(*member)
 	if !ok {

@@ -18,18 +18,18 @@ const (
 	maxCandidates = 24
 	// callEvery is the shortest pause between the answers to a member's calls.
 	callEvery = time.Second
-	// burst is how often all addresses of a member are tried after a call, once a probeTick: whatever opens a router on
-	// the way to one side has been sent when the other side's next arrives.
+	// burst is how often all addresses of a member are tried after a call, once a probeTick: so each side's NAT is open
+	// before the other side's next ping arrives.
 	burst = 2
 
-	// unproven pings go to addresses that a member says are its own and that it was not heard from: eight searches at
-	// once, then so many a second. A call has 280 bytes, a ping 81: without a bound its member sends 20 KB a second to
-	// whom it likes.
+	// unproven pings go to addresses that a member claims but has not sent from: a burst of eight searches, then
+	// unprovenPerSecond. A call has 280 bytes, a ping 81: without a bound, a member could direct 20 KB a second at any
+	// address.
 	unprovenBurst     = 8 * wire.MaxTold
 	unprovenPerSecond = 4
 )
 
-// called notes where the member says it may be, and tries it there. The caller holds the lock.
+// called records the member's claimed addresses, and pings them. The caller holds the lock.
 func (m *member) called(kind byte, told []netip.AddrPort, from route, now time.Time) {
 	p := &m.probing
 	if now.Sub(p.calledAt) < callEvery/2 {
@@ -56,7 +56,7 @@ func (m *member) call(r route) {
 	m.send(r, m.keys.SealCall(wire.Call, 0, m.d.n.own()))
 }
 
-// tryAll pings the member wherever it may be. The caller holds the lock.
+// tryAll pings all possible addresses of the member. The caller holds the lock.
 func (m *member) tryAll(now time.Time) {
 	for _, r := range m.allowed(now) {
 		m.ping(r, 0, now)
@@ -73,8 +73,7 @@ func (m *member) allowed(now time.Time) (out []route) {
 	return out
 }
 
-// mayTry reports whether one more ping may go to an address that the member was not heard from, and counts it. The
-// caller holds the lock.
+// mayTry reports whether one more ping may go to an unproven address, and counts it. The caller holds the lock.
 func (p *probing) mayTry(now time.Time) bool {
 	if p.unproven == nil {
 		p.unproven = rate.NewLimiter(unprovenPerSecond, unprovenBurst)
@@ -82,13 +81,14 @@ func (p *probing) mayTry(now time.Time) bool {
 	return p.unproven.AllowN(now, 1)
 }
 
-// candidate is a path on which the member may be; a proven one is where it was heard from.
+// candidate is a possible path to the member. It is proven if the member has sent from it.
 type candidate struct {
 	route
 	proven bool
 }
 
-// own are the addresses at which this host may be reached: where members see it, where others see it, where it listens.
+// own returns this host's possible addresses: as observed by members, as observed by others, and its listening
+// addresses.
 func (n *Network) own() []netip.AddrPort {
 	var out []netip.AddrPort
 	add := func(a netip.AddrPort) {
@@ -141,8 +141,8 @@ func (n *Network) own() []netip.AddrPort {
 	return out
 }
 
-// candidates are the UDP paths on which the member may be: where libp2p is connected to it, where its pings came from,
-// where it says it is, where the peerstore has it. The caller holds the lock.
+// candidates returns the possible UDP paths to the member: from libp2p's connections, the sources of its pings, its
+// claimed addresses, and the peerstore. The caller holds the lock.
 func (m *member) candidates() []candidate {
 	h := m.d.n.host()
 	if h == nil {
@@ -159,7 +159,7 @@ func (m *member) candidates() []candidate {
 		seen[to] = true
 		port := m.d.n.portFor(to.Addr())
 		if port == nil || told && to.Addr().IsLoopback() && !port.Local().Addr().IsLoopback() {
-			return // nobody else is on our loopback
+			return // another machine is not on our loopback
 		}
 		out = append(out, candidate{route{port, to}, proven})
 	}
@@ -202,7 +202,7 @@ func udpOf(a ma.Multiaddr) (netip.AddrPort, bool) {
 	return ap, err == nil
 }
 
-// connected looks for direct paths to the members on a peer, to which there is a new connection.
+// connected starts the search for direct paths to the members on a newly connected peer.
 func (n *Network) connected(_ network.Network, c network.Conn) {
 	for _, d := range *n.list.Load() {
 		for _, m := range *d.byAddr.Load() {

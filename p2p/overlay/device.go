@@ -220,7 +220,7 @@ func (d *Device) SetMembers(list []Member) error {
 	}
 	d.byAddr.Store(&byAddr)
 
-	// WireGuard takes the changes in order: first those that leave, so that an address is free for the next.
+	// WireGuard applies the changes in order: removals first, so that their addresses are free.
 	var ipc strings.Builder
 	for _, m := range gone {
 		d.n.index.Remove(m.entry)
@@ -251,11 +251,11 @@ func (d *Device) checkMembers(list []Member) error {
 	for _, m := range list {
 		switch {
 		case !m.Address.Is4() || !d.cfg.Prefix.Contains(m.Address) || m.Address == d.cfg.Service:
-			return fmt.Errorf("%w: member address %s is not a free one in %s", ErrConfig, m.Address, d.cfg.Prefix)
+			return fmt.Errorf("%w: member address %s: not free, or not in %s", ErrConfig, m.Address, d.cfg.Prefix)
 		case (m.Key == d.pub) != (m.Address == d.cfg.Address):
 			return fmt.Errorf("%w: member %s has this member's key or address, but not both", ErrConfig, m.Address)
 		case keys[m.Key] || addrs[m.Address]:
-			return fmt.Errorf("%w: member %s is there twice, or its key", ErrConfig, m.Address)
+			return fmt.Errorf("%w: member %s: duplicate, or duplicate key", ErrConfig, m.Address)
 		case m.Peer.Validate() != nil:
 			return fmt.Errorf("%w: member %s is on no peer", ErrConfig, m.Address)
 		}
@@ -276,8 +276,8 @@ func (d *Device) newMember(m Member, self peer.ID) (*member, error) {
 	return f, nil
 }
 
-// initiator is the member that an initiation says it is from. WireGuard finds out whether that is true; until then it
-// is where the answer goes.
+// initiator returns the claimed sender of an initiation. WireGuard verifies it later; until then it is only the
+// destination of the answer.
 func (d *Device) initiator(p []byte, from netip.AddrPort) *member {
 	if !((*d.where.Load())[from] && d.known.Allow()) && !d.rate.Allow() {
 		return nil

@@ -13,6 +13,6 @@ var (
 	ErrUnsupported = tun.ErrUnsupported
 	// ErrClosed: the device has left its overlay.
 	ErrClosed = errors.New("overlay device is closed")
-	// ErrFull: this host is in as many overlays as it may be, or a list has more members than one overlay holds.
+	// ErrFull: this host is at its limit of overlays, or a list has more members than an overlay may have.
 	ErrFull = errors.New("too many overlays or members")
 )

@@ -16,7 +16,7 @@ const (
 	dropUnknown               // a handshake under a key that is no member's
 	dropForged                // a probe or a stream that its key does not open
 	dropSpoofed               // from the TUN, Outside or a member, under another's address
-	dropAstray                // to an address that is nobody's here
+	dropAstray                // to an address without a member
 	dropTooBig                // larger than the path takes, and not to be cut
 	dropQueue                 // the queue towards the members was full
 	dropStream                // the queue of a stream was full

@@ -51,9 +51,8 @@ func New(name string, log *slog.Logger) *Network {
 	return n
 }
 
-// Plain makes the ports that are opened from now on do without the kernel's offloads (UDP_SEGMENT, UDP_GRO) and with
-// one datagram a call, for kernels and sandboxes in which those fail; where they are merely missing that is found out.
-// It is called before [Network.ListenUDP].
+// Plain makes later ports use no kernel offloads (UDP_SEGMENT, UDP_GRO), and one datagram a call. It is for kernels and
+// sandboxes with broken offloads; missing offloads are detected. It is called before [Network.ListenUDP].
 func (n *Network) Plain() { n.plain = true }
 
 // Attach sets the host for streams, and the function that returns this host's observed addresses, which may be nil.
@@ -195,12 +194,12 @@ func (n *Network) portFor(to netip.Addr) port.Port {
 // target is for whom a datagram is.
 type target struct {
 	kind   int
-	device *Device // nil: nobody
+	device *Device // nil: no recipient
 	member *member // nil: not known yet
 	runs   bool    // the next datagram may be for the same one
 }
 
-// whose finds the recipient of a datagram. Kind is kindOther for QUIC's.
+// whose returns the recipient of a datagram. Kind is kindOther for QUIC's datagrams.
 func (n *Network) whose(p []byte) target {
 	kind := wire.KindOf(p)
 	switch kind {

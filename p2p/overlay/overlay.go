@@ -3,39 +3,39 @@
 //
 //	container ── TUN ── Device ─┬─ WireGuard ─┬─ UDP, the port of QUIC ───── member's peer
 //	                            │             └─ stream, relayed or over TCP ─ member's peer
-//	                            └─ Outside: the service address, and all that is not in the overlay
+//	                            └─ Outside: the service address, and all addresses outside of the overlay
 //
-// An execution that is in no overlay has the same way out, with nothing before it:
+// An execution without an overlay uses the same egress directly:
 //
 //	container ── TUN ── Alone ── Outside
 //
 // Datagrams on the shared port are distinguished by their first four bytes (package wire). One host may be in several
-// overlays, with the same addresses in each: an initiation names its device by mac1, everything else by an index that
-// the device gave out when it sent its own half of the handshake.
+// overlays, with the same addresses in each. An initiation names its device by mac1, other datagrams by an index that
+// the device sent in its half of the handshake.
 //
-// Which path a member's packets take is decided by probes, not by WireGuard's roaming:
+// Probes select the path of a member's packets, not WireGuard's roaming:
 //
 //	probe  5 0 0 0 ‖ tag (8) ‖ nonce (24) ‖ XChaCha20-Poly1305{ kind u8 ‖ id u64 ‖ size u16 ‖ more ‖ zeros }
 //
-// The tag names the pair of members and the direction; the key comes from their two static keys, so that nobody else
-// can make one. A ping is answered by a pong with its id on the path it came by, in which more is the address that the
-// ping came from. A path is used from its first pong on, and given up when several pings in a row go unanswered;
-// traffic that nobody answers makes it be asked for. Padded pings find out how large a packet the path takes, and now
-// and then the path is compared with the member's other addresses. A call, which goes over the stream while there is no
-// direct path, has possible addresses of the caller (more: count u8 ‖ { IPv6 (16), IPv4 in it ‖ port u16 }*), and is
-// answered by the same; then both send to all of them at once, which opens the routers on the way.
+// The tag names the pair of members and the direction. The key is derived from their two static keys, so only they can
+// make one. A ping is answered on its path by a pong with its id; more is the source address of the ping. A path is
+// used from its first pong until several consecutive pings are unanswered; unanswered traffic triggers a ping. Padded
+// pings measure the path's MTU, and occasionally the path is compared with the member's other addresses. Without a
+// direct path, a call over the stream lists possible addresses of the caller (more: count u8 ‖ { IPv6 (16), IPv4 in it
+// ‖ port u16 }*). The answer lists the callee's. Then both send to all of them at the same time, which opens their
+// NATs.
 //
 //	stream  /starling/overlay/1/<network>: sender's key (32) ‖ receiver's key (32) ‖ { length u16 ‖ datagram }*
 //
-// This package has the devices, their members and the paths to them. Beneath it stand
+// This package has the devices, their members and the paths to them. Its subpackages are
 //
-//	wire    the bytes that members exchange: kinds of datagrams, frames, sealed probes
+//	wire    the wire format: kinds of datagrams, frames, sealed probes
 //	port    the UDP port that is shared with QUIC
-//	index   the member that a datagram is from
+//	index   the sender of a datagram
 //	turns   fair queues before and behind WireGuard
 //	packet  packets of a TUN, their segments and memory
-//	tun     a TUN that somebody else made
-//	egress  the way out for one container: an Outside
+//	tun     a TUN that another process made
+//	egress  one container's access to other networks: an Outside
 package overlay
 
 import (
@@ -55,7 +55,7 @@ import (
 // PrivateKey is a member's Curve25519 private key.
 type PrivateKey [32]byte
 
-// PublicKey is a member's Curve25519 public key, by which the others know it.
+// PublicKey is a member's Curve25519 public key, its identity in the overlay.
 type PublicKey [32]byte
 
 // Public is the public key of k.
@@ -73,7 +73,7 @@ func (k PublicKey) String() string { return hex.EncodeToString(k[:]) }
 type Config struct {
 	Key     PrivateKey
 	Address netip.Addr   // of this member, IPv4
-	Prefix  netip.Prefix // of the overlay; packets within it go to members, or nowhere
+	Prefix  netip.Prefix // of the overlay; packets within it go to members, or are dropped
 	// the one address within it that goes to Outside; zero means the last before the broadcast address
 	Service netip.Addr
 	// Tun is a file of IFF_TUN|IFF_NO_PI|IFF_VNET_HDR, of any network namespace. Join owns it afterwards, also when
@@ -86,9 +86,9 @@ type Config struct {
 
 // Outside is the network beyond the overlay.
 type Outside interface {
-	// Deliver takes IPv4 packets that came from the TUN, each no larger than MTU and with checksums; those of an Alone
-	// may be several segments of TCP in one, and their transport's checksum is the kernel's to have made. It must not
-	// wait, and must not keep the packets after it has returned.
+	// Deliver takes IPv4 packets from the TUN, each at most MTU bytes and with checksums. A packet of an Alone may
+	// contain several TCP segments, without the transport's checksum. Deliver must not block, and must not retain the
+	// packets after it returns.
 	Deliver(packets [][]byte)
 	// SetWriter sets the function that sends IPv4 packets, with checksums, to the TUN; the writer does not keep them.
 	// Packets for others than this member, or with another member's source, are dropped. It is called before the first
@@ -158,7 +158,7 @@ func (c *Config) check() error {
 	case !c.Prefix.Contains(c.Address):
 		return fmt.Errorf("%w: address %s is not in %s", ErrConfig, c.Address, c.Prefix)
 	case !c.Prefix.Contains(c.Service) || c.Service == c.Address:
-		return fmt.Errorf("%w: service address %s is not a free one in %s", ErrConfig, c.Service, c.Prefix)
+		return fmt.Errorf("%w: service address %s: not free, or not in %s", ErrConfig, c.Service, c.Prefix)
 	case c.MTU < wire.MinMTU || c.MTU > wire.MaxMTU:
 		return fmt.Errorf("%w: MTU %d is not in %d..%d", ErrConfig, c.MTU, wire.MinMTU, wire.MaxMTU)
 	}

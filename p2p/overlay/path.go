@@ -7,7 +7,7 @@ import (
 )
 
 const (
-	// silence is after how long without anything from a member that is sent to its path is asked for.
+	// silence is the time without packets from an active member after which its path is probed.
 	silence = 500 * time.Millisecond
 	// maxMissed pings in a row give a path up, when the first of them was sent givenUp and two round trips ago. With
 	// the silence before, a dead path is left after two to three seconds of traffic.

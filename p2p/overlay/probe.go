@@ -21,7 +21,7 @@ const (
 	// keep the mappings of NATs alive too.
 	probeIdle = 5 * time.Second
 	probeBusy = 2 * time.Second
-	// probeAgain is the pause where there is reason to ask.
+	// probeAgain is the pause between probes of a suspected path.
 	probeAgain = 500 * time.Millisecond
 	// searchMost is the longest pause between searches for a direct path, searchBusy with traffic.
 	searchMost = 30 * time.Second
@@ -38,14 +38,14 @@ const (
 	pingLife = 5 * time.Second
 	// probeQueue is how many probes wait for a device; more are dropped.
 	probeQueue = 256
-	// answerRate bounds the pongs a second for one member: a recorded ping can be sent again by anybody.
+	// answerRate bounds the pongs a second for one member, since a recorded ping can be replayed.
 	answerRate = 64
 )
 
 // mtuLadder are the sizes that are tried, the largest first.
 var mtuLadder = []int{1420, 1400, 1380, 1360, 1320, wire.DefaultMTU}
 
-// probe is one that has come.
+// probe is a received probe.
 type probe struct {
 	b    []byte
 	m    *member
@@ -57,9 +57,9 @@ type probing struct {
 	mu    sync.Mutex
 	pings map[uint64]ping
 	extra map[netip.AddrPort]bool // addresses that pings of the member came from
-	told  []netip.AddrPort        // addresses that it said it is at
+	told  []netip.AddrPort        // its claimed addresses
 
-	unproven *rate.Limiter // pings to addresses that it was not heard from
+	unproven *rate.Limiter // pings to unproven addresses
 
 	rtt      time.Duration // of the direct path
 	missed   int           // pings since the last pong on it
@@ -100,7 +100,7 @@ type ping struct {
 	round uint64
 }
 
-// heard queues a probe; it does not keep p.
+// heard queues a probe. It does not retain p.
 func (d *Device) heard(p []byte, m *member, from route) {
 	select {
 	case d.probes <- probe{bytes.Clone(p), m, from}:
@@ -109,7 +109,7 @@ func (d *Device) heard(p []byte, m *member, from route) {
 	}
 }
 
-// probe looks for paths until the device is closed.
+// probe searches paths until the device is closed.
 func (d *Device) probe() {
 	t := time.NewTicker(probeTick)
 	defer t.Stop()
@@ -140,10 +140,10 @@ func (d *Device) tend() {
 // wake notes that there is traffic.
 func (m *member) wake() { m.probing.used.Store(time.Now().UnixNano()) }
 
-// suspect notes that the path may be gone.
+// suspect records that the path may have failed.
 func (m *member) suspect() { m.probing.doubt.Store(true) }
 
-// hurry looks for a direct path again, as if none had been looked for, or for a better one.
+// hurry restarts the search for a direct path, or for a better one.
 func (m *member) hurry() {
 	m.probing.mu.Lock()
 	m.probing.tries, m.probing.search = 0, time.Time{}
@@ -198,7 +198,7 @@ func (m *member) tend(now time.Time) {
 	m.seek(now, busy)
 }
 
-// seek keeps the stream's path known, and looks for a direct one. The caller holds the lock.
+// seek probes the stream's path, and searches a direct one. The caller holds the lock.
 func (m *member) seek(now time.Time, busy bool) {
 	p := &m.probing
 	if now.Sub(p.streamPing) >= streamEvery {
@@ -280,7 +280,7 @@ func (d *Device) handle(in probe) {
 		if m.direct.Load() != nil {
 			return
 		}
-		// The member looks for a path now: its packets open its side, ours must open this one.
+		// The member searches a path now: its packets open its side's NAT, ours must open this side's.
 		if in.from.port != nil && !p.extra[in.from.to] && in.from.port.Fits(in.from.to.Addr()) {
 			if p.extra == nil || len(p.extra) >= maxCandidates {
 				p.extra = make(map[netip.AddrPort]bool)

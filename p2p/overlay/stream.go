@@ -26,7 +26,7 @@ const (
 	openTime  = 15 * time.Second
 	helloTime = 10 * time.Second
 	stallTime = 15 * time.Second
-	// idleTime ends a stream that carries nothing, as when there is a direct path.
+	// idleTime is the timeout of an idle stream, for example beside a direct path.
 	idleTime = time.Minute
 	// openAgain is the pause after a stream could not be opened, doubled up to openMost.
 	openAgain = 250 * time.Millisecond
@@ -187,7 +187,7 @@ func (c *carrier) open() (network.Stream, error) {
 func (c *carrier) pour(s network.Stream) error {
 	ctx, cancel := context.WithCancel(c.ctx)
 	defer cancel()
-	// The member sends nothing back; a read that ends says that it has closed the stream.
+	// The member sends nothing back; a read ends when it has closed the stream.
 	over := make(chan struct{})
 	go func() {
 		defer close(over)
@@ -242,7 +242,7 @@ func (n *Network) accept(s network.Stream) {
 func (n *Network) serve(s network.Stream) error {
 	if n.greeting.Add(1) > maxGreeting {
 		n.greeting.Add(-1)
-		return errors.New("too many at once")
+		return errors.New("too many streams")
 	}
 	_ = s.SetDeadline(time.Now().Add(helloTime))
 	from, to, err := wire.ReadHello(s)

@@ -64,8 +64,8 @@ type Net struct {
 	side map[string]int // IP → side of a partition, 0 when absent; packets between sides are lost
 }
 
-// NewNet makes n hosts with the round-trip time rtt between any two. Nobody is connected. Everything is
-// closed at the end of the test; inside a synctest bubble, pass the bubble's t.
+// NewNet makes n hosts with the round-trip time rtt between any two. No hosts are connected. All are closed at the end
+// of the test; inside a synctest bubble, pass the bubble's t.
 func NewNet(t testing.TB, n int, rtt time.Duration) *Net {
 	t.Helper()
 	nw := &Net{t: t, Hosts: make([]*p2p.Host, n), side: make(map[string]int), keys: map[int]int{}}
@@ -101,8 +101,8 @@ func (n *Net) Addr(i int) peer.AddrInfo {
 	return peer.AddrInfo{ID: id, Addrs: []ma.Multiaddr{ma.StringCast(n.listen(i))}}
 }
 
-// Add makes one more host, with a key and an address by its number: hosts whose numbers differ by 256 are in networks
-// of their own, and those whose numbers differ by 65,536 are also in different IPv4 /16. It returns the host's index.
+// Add makes one more host, with a key and an address by its number: hosts with numbers that differ by 256 are in
+// different networks, and by 65,536 in different IPv4 /16. It returns the host's index.
 func (n *Net) Add(key crypto.PrivKey, address int) int {
 	n.t.Helper()
 	i := len(n.Hosts)
@@ -182,18 +182,18 @@ func (n *Net) Light(i int) *p2p.Light {
 	return l
 }
 
-// Crash ends host i as a power cut does: nobody hears of it.
+// Crash ends host i as a power cut does: no peer is notified.
 func (n *Net) Crash(i int) {
 	n.setSide(i, -1-i)
 	n.Hosts[i].Close()
 	n.Hosts[i] = nil
 }
 
-// Cut takes host i off the network at once: no packet to or from it arrives any more, and it does not
-// notice. Crash or Restart must follow. Any goroutine may call it.
+// Cut takes host i off the network at once: no packet to or from it arrives, and it receives no notice. Crash or
+// Restart must follow. Any goroutine may call it.
 func (n *Net) Cut(i int) { n.setSide(i, -1-i) }
 
-// Partition splits the network: the given hosts hear each other and nobody else.
+// Partition splits the network: the given hosts reach only each other.
 func (n *Net) Partition(hosts ...int) {
 	for _, i := range hosts {
 		n.setSide(i, 1)
@@ -234,8 +234,8 @@ func ipOf(a net.Addr) string {
 	return a.String()
 }
 
-// Loopback makes n hosts on 127.0.0.1, over TCP and QUIC on free ports. Nobody is connected. They are
-// closed at the end of the test.
+// Loopback makes n hosts on 127.0.0.1, over TCP and QUIC on free ports. No hosts are connected. They are closed at the
+// end of the test.
 func Loopback(t testing.TB, n int) []*p2p.Host {
 	t.Helper()
 	hosts := make([]*p2p.Host, n)
@@ -274,8 +274,8 @@ func Through(relay *p2p.Host, p peer.ID) peer.AddrInfo {
 	return via
 }
 
-// ConnectAll connects every host to every other, over one transport: of two that are dialled on a slow machine both may
-// come, and the one that is dropped is open at its other end for a moment. Nil hosts are passed over.
+// ConnectAll connects every host to every other, over one transport: on a slow machine both transports may connect, and
+// the dropped connection stays open at its other end for a moment. Nil hosts are skipped.
 func ConnectAll(t testing.TB, hosts ...*p2p.Host) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

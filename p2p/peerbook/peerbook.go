@@ -1,5 +1,5 @@
-// Package peerbook remembers the peers that a host was connected to, and keeps them in a file between runs: with them a
-// peer finds its network again when the configured ones to join by are gone.
+// Package peerbook remembers a host's connected peers, and stores them in a file between runs. With them a peer finds
+// its network again if its bootstrap peers are offline.
 package peerbook
 
 import (
@@ -177,8 +177,8 @@ func (b *Book) add(entries []Entry, now time.Time) []Entry {
 	return kept
 }
 
-// choose returns those that are remembered, latest seen first: of those that were not dialled a share, and a few of
-// each network.
+// choose returns the entries to remember, latest seen first. Entries that were not dialled have a limited share, with a
+// few of each network.
 func choose(entries []Entry) (kept []Entry) {
 	slices.SortFunc(entries, func(a, b Entry) int {
 		return cmp.Or(cmp.Compare(b.Seen, a.Seen), cmp.Compare(a.ID, b.ID))

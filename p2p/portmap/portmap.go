@@ -1,5 +1,5 @@
-// Package portmap is libp2p's port mapper, except that it does not give up: libp2p looks for a router once, when the
-// host starts, and after a power cut a router takes longer than a peer.
+// Package portmap is libp2p's port mapper with retries. libp2p searches for a router once, when the host starts, but
+// after a power cut a router starts later than a peer.
 package portmap
 
 import (
@@ -27,7 +27,7 @@ type Mapper struct {
 	closed chan struct{}
 }
 
-// Start begins to look for a router. The host of n closes the Mapper.
+// Start starts the search for a router. The host of n closes the Mapper.
 func (p *Mapper) Start(n network.Network) basichost.NATManager {
 	return p.start(func() basichost.NATManager { return basichost.NewNATManager(n) })
 }

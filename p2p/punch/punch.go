@@ -146,7 +146,7 @@ func (p *Puncher) pick(now time.Time) []attempt {
 	return out
 }
 
-// punch dials a peer that can be dialled, which may be known only through a relay. For others it is the asking side of
+// punch dials a peer that can be dialled, which may be known only through a relay. For others it is the initiator of
 // libp2p's DCUtR: both exchange their addresses over the relayed connection. Then both dial at the same time, half a
 // round trip after the last message.
 func (p *Puncher) punch(ctx context.Context, c attempt) error {
@@ -175,7 +175,7 @@ func (p *Puncher) punch(ctx context.Context, c attempt) error {
 	}
 	own := p.Addrs()
 	if len(own) == 0 {
-		return errors.New("nobody has seen a public address of this peer")
+		return errors.New("no public address of this peer is known")
 	}
 	msg := &pb.HolePunch{Type: pb.HolePunch_CONNECT.Enum()}
 	for _, a := range own {
@@ -239,7 +239,7 @@ func guess(seen, listening []ma.Multiaddr) []ma.Multiaddr {
 	return out
 }
 
-// dialable are the public addresses among those that a peer sent.
+// dialable returns the public ones among a peer's addresses.
 func dialable(raw [][]byte) []ma.Multiaddr {
 	var out []ma.Multiaddr
 	for _, b := range raw {

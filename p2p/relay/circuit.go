@@ -23,12 +23,12 @@ import (
 	"github.com/starling-network/starling/p2p/admit"
 )
 
-// connect opens a circuit from the client of st to the peer it asks for and carries it to its end.
+// connect opens a circuit from the client of st to its requested peer and carries it to its end.
 func (s *Service) connect(st network.Stream, req *pb.HopMessage, answered func()) {
 	client := st.Conn().RemotePeer()
 	if relayed(st.Conn().RemoteMultiaddr()) {
-		// Circuits over circuits over circuits would cost everybody and serve nobody.
-		s.refuse(st, pb.Status_PERMISSION_DENIED, "asked over a relayed connection")
+		// Nested circuits would cost every relay on the path without a benefit.
+		s.refuse(st, pb.Status_PERMISSION_DENIED, "request over a relayed connection")
 		return
 	}
 	target, err := util.PeerToPeerInfoV2(req.GetPeer())
@@ -42,7 +42,7 @@ func (s *Service) connect(st network.Stream, req *pb.HopMessage, answered func()
 	}
 	at := admit.NetworkOf(st.Conn().RemoteMultiaddr())
 	if !s.take(client, target.ID, at) {
-		s.refuse(st, pb.Status_RESOURCE_LIMIT_EXCEEDED, "as many circuits as this relay carries")
+		s.refuse(st, pb.Status_RESOURCE_LIMIT_EXCEEDED, "circuit limit of this relay reached")
 		return
 	}
 	defer s.release(client, target.ID, at)
@@ -107,10 +107,10 @@ func (s *Service) release(client, target peer.ID, at netip.Prefix) {
 	}
 }
 
-// errUnknown: the relay does not know where the target is.
+// errUnknown: the relay has no address of the target.
 var errUnknown = errors.New("no reservation, no connection and no address")
 
-// stop asks the target to take the client's circuit.
+// stop requests that the target accept the client's circuit.
 func (s *Service) stop(client, target peer.ID, at netip.Prefix) (network.Stream, error) {
 	ctx, cancel := context.WithTimeout(s.ctx, connectTimeout)
 	defer cancel()
@@ -126,11 +126,11 @@ func (s *Service) stop(client, target peer.ID, at netip.Prefix) (network.Stream,
 	}
 }
 
-// maxTries bounds over how many connections a target is asked. A peer that dials TCP and QUIC drops the slower one,
-// which we may have seen established: then asking over it is how we find out.
+// maxTries bounds the connections over which a target is tried. A peer that dials TCP and QUIC drops the slower one,
+// which we may have seen established; a failed request reveals that.
 const maxTries = 4
 
-// ask asks the target once, over one of its connections.
+// ask sends the target one request, over one of its connections.
 func (s *Service) ask(ctx context.Context, client, target peer.ID) (network.Stream, error) {
 	// A target that is itself behind a NAT may be connected to us through another relay only: that carries the circuit
 	// too.
@@ -180,7 +180,7 @@ func (s *Service) locate(ctx context.Context, client, target peer.ID, at netip.P
 	}
 	done, err := s.finding.take(ctx, client, at)
 	if err != nil {
-		return fmt.Errorf("waiting to look for the target: %w", err)
+		return fmt.Errorf("waiting for the lookup of the target: %w", err)
 	}
 	info, err := s.cfg.Find(ctx, target)
 	done()

@@ -16,8 +16,7 @@ type Limits struct {
 	Data     int64
 	Duration time.Duration // how long one circuit may live; DefaultDuration, negative: no limit
 	Circuits int           // open circuits in all; DefaultCircuits
-	// PerPeer bounds the open circuits that one peer may have requested, and those that lead to one peer. 0 means
-	// DefaultPerPeer.
+	// PerPeer bounds the open circuits from one peer, and to one peer. 0 means DefaultPerPeer.
 	PerPeer      int
 	Reservations int // peers that keep a place to be reached at; DefaultReservations
 	PerIP        int // reservations from one address: a farm behind one router; DefaultPerIP
@@ -38,15 +37,15 @@ const (
 	// perASN is how many reservations may come from one IPv6 provider, as in libp2p: unless one address may have more.
 	perASN = 32
 
-	// maxCircuits bounds the memory of a relay whatever its configuration says: two buffers and two streams each.
+	// maxCircuits bounds the memory of a relay, regardless of its configuration: two buffers and two streams each.
 	maxCircuits = 4096
 	// maxRate is more than any network card carries; the bytes carried at once have to be counted in an int.
 	maxRate = 1 << 40
 )
 
-// A circuit with at least these limits is not announced as limited. libp2p keeps its own protocols (gossip, the DHT)
-// off a limited connection, and then a peer behind a NAT would not receive orders through its relay; with room for
-// gigabytes there is no reason to. Smaller limits are announced to both ends.
+// A circuit with at least these limits is not announced as limited. libp2p does not run its own protocols (gossip, the
+// DHT) over a limited connection, so a peer behind a NAT would not receive orders through its relay. With limits of
+// gigabytes this is unnecessary. Smaller limits are announced to both ends.
 const (
 	GenerousData     = 256 << 20
 	GenerousDuration = time.Hour

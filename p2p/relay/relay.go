@@ -1,21 +1,21 @@
 // Package relay carries connections between peers that cannot reach each other. It speaks libp2p's circuit relay v2, so
 // that the client in every libp2p host works with it unchanged, and differs from libp2p's own relay in two ways:
 //
-//	client ──one connection──> relay ──> peer that reserved a place here      as everywhere
+//	client ──one connection──> relay ──> peer with a reservation here         as libp2p's
 //	                             └─────> any other peer of the network        the entry service
 //
-// A peer that reserved a place is reached because it asked for it. The entry service reaches the others too, over a
-// connection that the relay has or can open, so that a client needs to know and trust nobody but one entry peer for its
-// packets, and not even that one for their content: both ends run their own handshake through the circuit. And the
-// limits are made for work (see [Limits]).
+// A peer with a reservation has requested incoming circuits. The entry service also reaches other peers, over a
+// connection that the relay has or can open. So a client needs only one entry peer to deliver its packets. It need not
+// trust the entry with their content: both ends run their own handshake through the circuit. The limits are made for
+// work (see [Limits]).
 //
 // On the wire, both messages with an unsigned varint length before them:
 //
 //	client → relay   /libp2p/circuit/relay/0.2.0/hop    HopMessage{CONNECT, target}      → HopMessage{STATUS, limit}
 //	relay  → target  /libp2p/circuit/relay/0.2.0/stop   StopMessage{CONNECT, client}     → StopMessage{STATUS}
 //
-// after which both streams carry the bytes of the circuit. Where to dial a target is the relay's own knowledge:
-// addresses in the client's message are not used, so that nobody can have it knock on doors of the client's choice.
+// after which both streams carry the bytes of the circuit. The relay dials a target only at addresses from its own
+// sources. It ignores addresses in the client's message, so that a client cannot direct its dials.
 package relay
 
 import (
@@ -49,7 +49,7 @@ const (
 	maxMessage = 4096
 	// readTimeout bounds the wait for a request after its stream was opened.
 	readTimeout = 30 * time.Second
-	// connectTimeout bounds finding, dialling and asking the target.
+	// connectTimeout bounds the lookup, the dial and the request to the target.
 	connectTimeout = 20 * time.Second
 	// maxAsking bounds requests that are being read or answered, circuits not counted.
 	maxAsking = 256
@@ -64,10 +64,10 @@ const (
 // Config is the limits of a relay and the peers that it serves. Every field may be left out.
 type Config struct {
 	Limits Limits
-	// Allow reports whether client may be connected to target; nil allows all. It is asked again once both are
+	// Allow reports whether client may be connected to target; nil allows all. It is called again once both are
 	// connected.
 	Allow func(client, target peer.ID) bool
-	// Find looks up a target without known address; nil finds nobody.
+	// Find looks up a target without a known address. It is optional; if nil, such targets are not found.
 	Find func(ctx context.Context, target peer.ID) (peer.AddrInfo, error)
 	// Standing returns a peer's standing, and so its reserve; nil: every peer is a stranger.
 	Standing func(peer.ID) admit.Standing
@@ -233,8 +233,8 @@ func (s *Service) kept(p peer.ID) bool {
 	return s.cfg.Standing != nil && s.cfg.Standing(p) >= admit.Counterparty
 }
 
-// room reports whether a peer from a network may have one more of something of which there are all, and share for one
-// network of strangers.
+// room reports whether a peer from a network may have one more place, out of all in total and share for one network of
+// strangers.
 func (s *Service) room(p peer.ID, used, all int, from shares, at netip.Prefix, share int) bool {
 	if s.kept(p) {
 		return used < plus(all)
@@ -242,7 +242,7 @@ func (s *Service) room(p peer.ID, used, all int, from shares, at netip.Prefix, s
 	return used < all && !from.full(at, share)
 }
 
-// admit counts a request in and remembers its stream, or says no.
+// admit counts a request and records its stream. It reports whether the request is admitted.
 func (s *Service) admit(client peer.ID, st network.Stream) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

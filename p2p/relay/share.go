@@ -84,7 +84,7 @@ func (s *places) count() (n int) {
 	return n
 }
 
-// sweep forgets those that left; s.mu is held.
+// sweep forgets disconnected peers. s.mu is held.
 func (s *places) sweep(at netip.Prefix) {
 	for p := range s.of[at] {
 		if !s.connected(p) {
@@ -96,7 +96,7 @@ func (s *places) sweep(at netip.Prefix) {
 	}
 }
 
-// Looking for a target that the relay knows nothing of is a walk through the DHT.
+// The lookup of an unknown target is a walk through the DHT.
 const (
 	// maxFinding bounds such walks at a time; requests beyond it wait.
 	maxFinding = 32

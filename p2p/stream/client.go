@@ -16,9 +16,9 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Call asks to and returns its response. An existing connection is used when there is one, otherwise the
-// addresses in the host's peerstore are dialled. Errors: [*Refused], [*Malformed], [ErrUnreachable],
-// [ErrUnsupported], [ErrTooLarge], [ErrBadReply], [ErrInternal], or the context's.
+// Call sends a request to the peer and returns its response. It uses an existing connection, or dials the addresses in
+// the host's peerstore. Errors: [*Refused], [*Malformed], [ErrUnreachable], [ErrUnsupported], [ErrTooLarge],
+// [ErrBadReply], [ErrInternal], or the context's.
 func (p Protocol[Req, Resp]) Call(ctx context.Context, h host.Host, network string, to peer.ID, req Req) (Resp, error) {
 	var none Resp
 	ctx, cancel := context.WithTimeout(ctx, or(p.Deadline, DefaultDeadline))
@@ -38,8 +38,8 @@ func (p Protocol[Req, Resp]) Call(ctx context.Context, h host.Host, network stri
 	return resp, nil
 }
 
-// Open asks to for a feed. The items live until ctx ends or [Items.Close]; the caller must close them.
-// The errors of opening and of Next are those of [Protocol.Call].
+// Open requests a feed from the peer. The items live until ctx ends or [Items.Close]; the caller must close them. The
+// errors of opening and of Next are those of [Protocol.Call].
 func (f Feed[Req, Item]) Open(
 	ctx context.Context, h host.Host, network string, to peer.ID, req Req,
 ) (*Items[Item], error) {
@@ -83,7 +83,7 @@ func (i *Items[Item]) Next() (Item, error) {
 // Close notifies the peer that no more items are wanted. It may be called more than once.
 func (i *Items[Item]) Close() { i.c.abandon() }
 
-// Open asks to for a transfer and returns its head and body. The body ends with io.EOF after exactly Size
+// Open requests a transfer from the peer and returns its head and body. The body ends with io.EOF after exactly Size
 // bytes, with io.ErrUnexpectedEOF when the peer sends fewer. The caller must close it.
 func (t Transfer[Req, Head]) Open(
 	ctx context.Context, h host.Host, network string, to peer.ID, req Req,
@@ -126,7 +126,7 @@ type Body struct {
 	to    peer.ID
 }
 
-// Read reads raw bytes; a peer that sends nothing for the protocol's Stall is given up.
+// Read reads raw bytes. It fails if the peer sends nothing for the protocol's Stall.
 func (b *Body) Read(p []byte) (int, error) {
 	if b.left == 0 {
 		return 0, io.EOF
@@ -162,7 +162,7 @@ func relayed(ctx context.Context) context.Context {
 	return network.WithAllowLimitedConn(ctx, "starling")
 }
 
-// call is the asking side of one stream, reset when its context ends.
+// call is the requesting side of one stream, reset when its context ends.
 type call struct {
 	s    network.Stream
 	stop func() bool
@@ -190,7 +190,7 @@ func open(ctx context.Context, h host.Host, pid protocol.ID, to peer.ID, req pro
 	}
 	c := &call{s: s, stop: context.AfterFunc(ctx, func() { _ = s.Reset() })}
 	if _, err := s.Write(frame); err != nil {
-		// A peer may refuse before it has read the request: its answer says more than the broken pipe.
+		// A peer may refuse before it has read the request. Its answer is more specific than the broken pipe.
 		if _, _, answered := readAnswer(s, maxRefusal); isAnswer(answered) {
 			err = answered
 		}
@@ -201,7 +201,7 @@ func open(ctx context.Context, h host.Host, pid protocol.ID, to peer.ID, req pro
 }
 
 // newStream opens a stream, over another connection when the first is dead: a peer that dials TCP and QUIC drops the
-// slower one, which we may have seen established, and asking over it is how we find out. Nothing was sent by then.
+// slower one, which we may have seen established; a failed request reveals that. Nothing was sent by then.
 func newStream(ctx context.Context, h host.Host, pid protocol.ID, to peer.ID) (network.Stream, error) {
 	for tries := 1; ; tries++ {
 		s, err := h.NewStream(ctx, to, pid)
@@ -238,7 +238,7 @@ func isAnswer(err error) bool {
 		errors.Is(err, ErrInternal) || errors.Is(err, ErrBadReply) || errors.Is(err, ErrTooLarge)
 }
 
-// cut says of an error that is no answer that a relay carried its stream.
+// cut marks an error as relayed if a relay carried its stream, unless the error is an answer.
 func cut(s network.Stream, err error) error {
 	if isAnswer(err) {
 		return err

@@ -17,7 +17,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// DefaultIdle is how long a duplex stream may carry nothing either way before it is given up.
+// DefaultIdle is the idle timeout of a duplex stream.
 const DefaultIdle = time.Hour
 
 // Duplex is one typed request and answer on a stream that then carries raw bytes both ways until both sides have closed
@@ -34,8 +34,8 @@ type Duplex[Req, Resp proto.Message] struct {
 // ID is the protocol ID on a network: /starling/<name>/<version>/<network>.
 func (d Duplex[Req, Resp]) ID(network string) protocol.ID { return id(d.Name, d.Version, network) }
 
-// Open asks to for a stream. It lives until both sides have closed it, [Conn.Close], or the end of ctx; the caller must
-// close it. A relayed connection is good enough. The errors are those of [Protocol.Call].
+// Open requests a stream from the peer. It lives until both sides have closed it, [Conn.Close], or the end of ctx; the
+// caller must close it. A relayed connection is good enough. The errors are those of [Protocol.Call].
 func (d Duplex[Req, Resp]) Open(
 	ctx context.Context, h host.Host, network string, to peer.ID, req Req,
 ) (Resp, *Conn, error) {
@@ -139,7 +139,7 @@ func (c *Conn) Read(p []byte) (int, error) {
 	}
 }
 
-// Write sends p; a peer that takes nothing for the protocol's Idle is given up.
+// Write sends p. It fails if the peer accepts nothing for the protocol's Idle.
 func (c *Conn) Write(p []byte) (int, error) {
 	done := 0
 	for done < len(p) {
@@ -154,7 +154,8 @@ func (c *Conn) Write(p []byte) (int, error) {
 	return done, nil
 }
 
-// told keeps io.EOF as it is and names the rest: an error that wraps io.EOF is the connection's end, not the stream's.
+// told returns io.EOF unchanged and wraps other errors. An error that wraps io.EOF is the connection's end, not the
+// stream's.
 func (c *Conn) told(err error) error {
 	if err == nil || err == io.EOF {
 		return err
@@ -162,10 +163,10 @@ func (c *Conn) told(err error) error {
 	return fmt.Errorf("%w: %w", ErrUnreachable, through(c.s, err))
 }
 
-// Relayed is the way of the stream where it goes over a relay; nil for a direct one.
+// Relayed is the stream's relayed path; nil if it is direct.
 func (c *Conn) Relayed() *Relayed { return RelayedBy(c.s.Conn()) }
 
-// CloseWrite notifies the peer that no more bytes come; reading goes on.
+// CloseWrite notifies the peer that no more bytes follow; reading continues.
 func (c *Conn) CloseWrite() error { return c.s.CloseWrite() }
 
 // Close ends both sides. Written data still arrives. It may be called more than once.
@@ -178,7 +179,7 @@ func (c *Conn) Close() error {
 	return err
 }
 
-// Abort ends both sides at once: the peer sees a broken stream and not an end.
+// Abort ends both sides immediately: the peer sees a broken stream, not an end.
 func (c *Conn) Abort() {
 	c.close.Do(func() {
 		c.stop()

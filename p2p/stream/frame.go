@@ -79,8 +79,7 @@ func readRequest(r io.Reader, max int) ([]byte, error) {
 	return readBody(r, binary.BigEndian.Uint32(head[:]), max)
 }
 
-// readAnswer reads one answer frame. The error of a class other than ok and end is the typed error that
-// it stands for.
+// readAnswer reads one answer frame. The error of a class other than ok and end is the corresponding typed error.
 func readAnswer(r io.Reader, max int) (Status, []byte, error) {
 	var head [answerHeader]byte
 	if _, err := io.ReadFull(r, head[:]); err != nil {

@@ -14,8 +14,8 @@
 //	transfer   answer with status ok, then size u64 ‖ size raw bytes
 //	duplex     answer with status ok, then raw bytes; from the caller's side too once it has the answer
 //
-// The caller keeps its half of the stream open until it has its answer, so the answering side notices at once when the
-// caller goes away and cancels the handler's context.
+// The caller keeps its half of the stream open until it has its answer, so the answering side detects the caller's
+// disconnect immediately and cancels the handler's context.
 package stream
 
 import (
@@ -44,7 +44,7 @@ const (
 
 	// readTimeout bounds how long a request takes to come in: it is a few packets.
 	readTimeout = 5 * time.Second
-	// readers is how many streams are read at a time for each that may be answered: reading is cheap.
+	// readers is the number of concurrent reads for each stream that may be answered: reading is cheap.
 	readers = 4
 
 	// maxCode and maxReason bound the two strings of a refusal; longer ones are cut.
@@ -52,8 +52,8 @@ const (
 	maxReason = 512
 	// maxRefusal bounds a refusal frame as read: both strings and their protobuf framing.
 	maxRefusal = 1024
-	// chunk is the buffer one transfer holds: large enough that a chunk costs few system calls, small
-	// enough for many transfers at once.
+	// chunk is the buffer one transfer holds: large enough that a chunk costs few system calls, small enough for many
+	// concurrent transfers.
 	chunk = 256 << 10
 	// directAlloc is the largest announced length for which memory is taken before the bytes come.
 	directAlloc = 64 << 10
@@ -68,7 +68,7 @@ const (
 	StatusOK Status = 100
 	// StatusEnd: the feed is complete; the body is empty.
 	StatusEnd Status = 110
-	// StatusRefused: the request was understood and declined; asking again unchanged may work later.
+	// StatusRefused: the request was understood and declined; the same request may succeed later.
 	StatusRefused Status = 200
 	// StatusMalformed: the request can never work as it is.
 	StatusMalformed Status = 400
@@ -106,7 +106,7 @@ type Transfer[Req, Head proto.Message] struct {
 }
 
 // Limits bound the load of the answering side. Zero values mean the defaults above. A stream counts once its request is
-// read. On a host that knows the standing of its peers, places are given by standing (see package admit).
+// read. On a host with standings of its peers, places depend on the standing (see package admit).
 type Limits struct {
 	Concurrent int // streams answered at a time; the next is refused with CodeBusy
 	PerPeer    int // streams of one remote peer, whether read or answered

@@ -13,21 +13,21 @@ import (
 	ma "github.com/multiformats/go-multiaddr"
 )
 
-// Relayed is a way that goes over a relay, and why a stream broke that went it.
+// Relayed is a path over a relay, and the error of a broken stream on it.
 type Relayed struct {
 	Relay peer.ID
 	Data  int64         // bytes after which the relay cuts a connection, both ways together; 0: it announced no limit
 	Time  time.Duration // time after which it does; 0: it announced no limit
-	Err   error         // the stream's error; nil for one that goes on
+	Err   error         // the stream's error; nil if it is still open
 }
 
 func (r *Relayed) Error() string {
-	return fmt.Sprintf("cut on its way through relay %s, which %s", r.Relay, r.Limit())
+	return fmt.Sprintf("cut by relay %s, which %s", r.Relay, r.Limit())
 }
 
 func (r *Relayed) Unwrap() error { return r.Err }
 
-// Limit says in words when the relay cuts a connection.
+// Limit describes when the relay cuts a connection.
 func (r *Relayed) Limit() string {
 	var after []string
 	if r.Data > 0 {
@@ -43,7 +43,7 @@ func (r *Relayed) Limit() string {
 }
 
 // connClosed is part of the error that yamux, which alone runs over circuits, returns to the streams of a broken
-// connection. It has no other sign, and the connection knows only a moment later.
+// connection. There is no other sign; the connection is marked as closed a moment later.
 const connClosed = "connection closed"
 
 // Size is a number of bytes for a person.
@@ -57,7 +57,7 @@ func Size(n int64) string {
 	return fmt.Sprintf("%.1f KiB", float64(n)/(1<<10))
 }
 
-// RelayedBy is the way of a connection over a relay; nil for a direct one.
+// RelayedBy returns the relayed path of a connection; nil if it is direct.
 func RelayedBy(c network.Conn) *Relayed {
 	a := c.RemoteMultiaddr()
 	if _, err := a.ValueForProtocol(ma.P_CIRCUIT); err != nil {
@@ -75,8 +75,8 @@ func RelayedBy(c network.Conn) *Relayed {
 	return r
 }
 
-// through says of an error of a stream that a relay carried it, where its whole connection is gone: a stream that is
-// reset alone is the peer's doing, and a deadline ours.
+// through marks an error of a relayed stream if its whole connection is gone. A reset of one stream is the peer's
+// action, and a deadline is ours.
 func through(s network.Stream, err error) error {
 	if err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
 		return err

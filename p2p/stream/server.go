@@ -69,9 +69,9 @@ func (s *Server) Close() {
 }
 
 // Handle answers the protocol with fn, which runs on a goroutine of its own for each call. Its context ends with the
-// protocol's deadline, when the caller goes away, and when the Server is closed. fn declines with [Refuse], calls a
-// request wrong with [*Malformed]; any other error is logged and not sent. Register all handlers before connecting: a
-// later one is announced to every connected peer.
+// protocol's deadline, when the caller disconnects, and when the Server is closed. fn declines with [Refuse], and
+// rejects an invalid request with [*Malformed]; any other error is logged and not sent. Register all handlers before
+// connecting: a later one is announced to every connected peer.
 func (p Protocol[Req, Resp]) Handle(
 	h host.Host, network string, fn func(ctx context.Context, from peer.ID, req Req) (Resp, error), limits Limits,
 ) *Server {
@@ -94,8 +94,8 @@ func (p Protocol[Req, Resp]) Handle(
 	})
 }
 
-// Serve answers the feed with fn, which sends items and returns when there are no more. send blocks while
-// the caller is slow and fails when it is gone. The rest is as in [Protocol.Handle].
+// Serve answers the feed with fn, which sends items and returns when there are no more. send blocks while the caller is
+// slow, and fails when the caller has disconnected. The rest is as in [Protocol.Handle].
 func (f Feed[Req, Item]) Serve(
 	h host.Host, network string, fn func(ctx context.Context, from peer.ID, req Req, send func(Item) error) error,
 	limits Limits,
@@ -148,8 +148,8 @@ func (t Transfer[Req, Head]) Serve(
 	})
 }
 
-// sendBody writes the announced size and exactly so many bytes; the head is already sent, so that every
-// error leaves only the reset.
+// sendBody writes the announced size and exactly that number of bytes. The head is already sent, so after an error only
+// a reset is possible.
 func sendBody(s stream, body io.Reader, size int64, stall time.Duration) error {
 	if _, err := s.Write(binary.BigEndian.AppendUint64(nil, uint64(size))); err != nil {
 		return &broken{err}
@@ -178,7 +178,7 @@ type stream struct {
 	start func() error // takes a place to be answered, once the request is in
 }
 
-// broken is an error after which nothing can be sent to the caller any more.
+// broken is an error after which no answer can be sent to the caller.
 type broken struct{ error }
 
 func (b *broken) Unwrap() error { return b.error }
@@ -257,12 +257,12 @@ func serve(
 			s.start = func() error {
 				if r := limits.Rates; r != nil {
 					if _, ok := r.Wait(s.from, standing, at, 1, time.Now(), 0); !ok {
-						return srv.busy("peer takes no more requests for now")
+						return srv.busy("peer accepts no more requests now")
 					}
 				}
 				place := srv.places.Take(standing, at)
 				if place == nil {
-					return srv.busy("peer is answering as many streams as it can")
+					return srv.busy("peer is at its limit of open streams")
 				}
 				free()
 				free = place
@@ -298,7 +298,7 @@ func (s *Server) admit(p peer.ID, standing admit.Standing, at netip.Prefix) (fre
 	}
 	if free = s.reading.Take(standing, at); free == nil {
 		s.done(p, func() {})
-		return nil, s.busy("peer is reading as many requests as it can")
+		return nil, s.busy("peer is at its limit of incoming requests")
 	}
 	return free, nil
 }

@@ -67,11 +67,11 @@ func TestClusterRogueMember(t *testing.T) {
 		key   func(market.HoldID) []byte
 		set   func(r *rogue)
 	}{
-		{"names no key", "it named no overlay key", false, func(market.HoldID) []byte { return nil }, nil},
+		{"names no key", "hold: no overlay key", false, func(market.HoldID) []byte { return nil }, nil},
 		{"names a key of another length", "overlay key of 31 bytes", false, func(market.HoldID) []byte { return make([]byte, 31) }, nil},
 		{"names a key of small order", "is of small order", false, func(market.HoldID) []byte { return append([]byte{1}, make([]byte, 31)...) }, nil},
 		{"names a key that is no field element", "is not below", false, func(market.HoldID) []byte { return []byte(strings.Repeat("\xff", 32)) }, nil},
-		{"names another member's key", "it named the overlay key of rank", true, same, nil},
+		{"names another member's key", "hold: same overlay key as rank", true, same, nil},
 		{"takes a hold and vanishes", "silent rank", false, nil, func(r *rogue) {
 			r.signs = func(ctx context.Context, c market.LeaseCore) (market.LeaseCore, error) { return c, r.vanish(ctx) }
 		}},

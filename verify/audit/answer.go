@@ -67,7 +67,7 @@ func (a Answer) Marshal() [AnswerSize]byte {
 	return b
 }
 
-// UnmarshalAnswer reads the layout and nothing after it.
+// UnmarshalAnswer decodes the layout without trailing bytes.
 func UnmarshalAnswer(b []byte) (Answer, error) {
 	if len(b) != AnswerSize || b[0] != version || !zero(b[2:8]) {
 		return Answer{}, malformed("answer", "%d bytes, or unknown version or reserved bytes", len(b))
@@ -151,7 +151,7 @@ func (s Shown) Marshal() [ShownSize]byte {
 	return b
 }
 
-// UnmarshalShown reads the layout and nothing after it.
+// UnmarshalShown decodes the layout without trailing bytes.
 func UnmarshalShown(b []byte) (Shown, error) {
 	if len(b) != ShownSize || b[0] != version || !zero(b[1:8]) {
 		return Shown{}, malformed("shown", "%d bytes, or unknown version or reserved bytes", len(b))

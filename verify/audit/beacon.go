@@ -7,8 +7,8 @@ import (
 	"github.com/starling-network/starling/market/sign"
 )
 
-// Beacon is the hash of the first final block of a window on the network's chain, which nobody knew before the block
-// was made.
+// Beacon is the hash of the first final block of a window on the network's chain. It is unpredictable before the block
+// exists.
 type Beacon struct {
 	Slot  market.Slot `json:"slot"`
 	Value sign.Hash   `json:"value"`
@@ -41,12 +41,12 @@ func checkSlot(b Beacon, w Window, slots uint64) error {
 	return nil
 }
 
-// Check verifies all of a beacon that needs nothing else: that it is of a slot of the window. That the block has that
-// hash the chain knows. RuleWindow.
+// Check verifies without the chain that the beacon's slot is in the window (RuleWindow). It does not check the block's
+// hash.
 func (n Rules) Check(w Window, b Beacon) error { return checkSlot(b, w, n.instants.Slots) }
 
-// CheckRules verifies that a record's windows are the network's, that its beacon is of its window and draws an audit,
-// and that it began when it had to. RuleWindow, RuleInstant.
+// CheckRules verifies that a record's windows are the network's, that its beacon is of its window and draws an audit
+// (RuleWindow), and that it began at the instant (RuleInstant).
 func (r Record) CheckRules(n Rules) error {
 	if r.WindowSlots != n.instants.Slots {
 		return broken(RuleWindow, "windows of %d slots, the network's have %d", r.WindowSlots, n.instants.Slots)

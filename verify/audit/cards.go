@@ -10,23 +10,23 @@ import (
 
 // Bounds of a reader's memory of cards.
 const (
-	// Gone is after how many audits, on average, without a record a unit claims its card no more.
+	// Gone is the number of audits, on average, without a record after which a unit's claim to its card lapses.
 	Gone = MaxRates
 	// MaxCards is how many units that claim cards are remembered. Each has passed an audit.
 	MaxCards = 1 << 15
 )
 
-// Cards records the units that claim to be one card, by the tag of its UUID. A UUID can be copied by anybody, so nobody
-// is punished for one: the unit that the reader saw to pass in the earliest window keeps the card, and a newcomer waits
-// until both passed in one window. All units answer at one instant, so then there are two cards. It is not for more
-// than one goroutine.
+// Cards records the units that claim to be one card, by the tag of its UUID. A UUID can be copied by any peer, so a
+// duplicate is not punished. The unit that the reader saw pass in the earliest window keeps the card. A newcomer waits
+// until both pass in one window: all units answer at one instant, so there are two cards. Cards is not safe for
+// concurrent use.
 type Cards struct {
 	gone Window                   // Gone
 	of   map[sign.Hash][]claimant // by tag, the earliest first
 	n    int
 }
 
-// NewCards has seen nothing yet.
+// NewCards returns empty Cards.
 func NewCards(i Instants) *Cards {
 	return &Cards{gone: i.Audits(Gone), of: map[sign.Hash][]claimant{}}
 }
@@ -41,8 +41,8 @@ type claimant struct {
 
 func (c claimant) newest() Window { return c.passed[len(c.passed)-1] }
 
-// See takes a record that was checked, of a unit that claims a card. Of two units of one provider the one that passed
-// last counts.
+// See adds a checked record of a unit that claims a card. Of two units of one provider, the one with the latest pass
+// counts.
 func (c *Cards) See(now Window, tag sign.Hash, t Target) {
 	if c.n >= MaxCards {
 		c.sweep(now)
@@ -71,7 +71,7 @@ func (c *Cards) See(now Window, tag sign.Hash, t Target) {
 	}
 }
 
-// sweep forgets those that passed too long ago.
+// sweep forgets units that passed too long ago.
 func (c *Cards) sweep(now Window) {
 	for tag, cs := range c.of {
 		left := slices.DeleteFunc(cs, func(x claimant) bool { return x.newest()+c.gone < now })
@@ -82,8 +82,8 @@ func (c *Cards) sweep(now Window) {
 	}
 }
 
-// Check returns an error of RuleCard if a unit that passed does not count as proven: another one claims its card since
-// an earlier window, and the two have not passed in one.
+// Check returns an error of RuleCard if a passed unit does not count as proven, because another unit claims its card
+// since an earlier window, and both have not passed in one window.
 func (c *Cards) Check(now Window, tag sign.Hash, t Target) error {
 	cs := c.of[tag]
 	i := slices.IndexFunc(cs, func(x claimant) bool { return x.provider == t.Provider && x.unit == t.Unit })
@@ -96,7 +96,7 @@ func (c *Cards) Check(now Window, tag sign.Hash, t Target) error {
 			continue
 		}
 		return broken(RuleCard,
-			"its card is also claimed by unit %s of %s, since an earlier window; it waits until both passed in one",
+			"card: also claimed by unit %s of %s since an earlier window; waiting until both pass in one",
 			x.unit.Short(), x.provider.Short())
 	}
 	return nil

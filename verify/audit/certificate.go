@@ -10,13 +10,13 @@ const MaxCertificate = recordHead + AnswerSize + ShownSize + 2*sign.SignatureSiz
 	Appeal*(VerdictSize+sign.SignatureSize)
 
 // Certificate is a record without its openings: the layout of Record up to the last verdict. Certificates are kept of
-// every window of an epoch, 544 + 248 bytes a verdict. They show unit, question, committee and times. That the results
-// were right is then the statement of more than two thirds of a committee that nobody chose.
+// every window of an epoch, 544 + 248 bytes a verdict. They show unit, question, committee and times. The correctness
+// of the results rests on the statements of more than two thirds of a randomly drawn committee.
 type Certificate struct {
 	record Record // without openings
 }
 
-// Certificate is that of the record.
+// Certificate returns the record's certificate.
 func (r Record) Certificate() Certificate {
 	r.Opened, r.Walked = challenge.Opened{}, challenge.Walked{}
 	return Certificate{r}
@@ -25,7 +25,7 @@ func (r Record) Certificate() Certificate {
 // Marshal returns the layout.
 func (c Certificate) Marshal() []byte { return c.record.stated() }
 
-// CutCertificate reads a certificate and gives the bytes after it. It verifies nothing; Check does.
+// CutCertificate decodes a certificate and returns the bytes after it. It does not verify; Check does.
 func CutCertificate(b []byte) (Certificate, []byte, error) {
 	r, rest, err := cutStated(b)
 	if err != nil {

@@ -14,15 +14,15 @@ import (
 // Sizes of committees.
 const (
 	Committee = 7  // of a first audit
-	Appeal    = 11 // of one that a provider asks for after it failed
+	Appeal    = 11 // of an appeal, which a provider requests after a failure
 )
 
 // Certify is how many of a committee of n must pass a record: more than two thirds. 5 of 7, 8 of 11, 1 of 1.
 func Certify(n int) int { return 2*n/3 + 1 }
 
-// Lots is how many committees of a size a window has: a provider is judged by the one that its key falls to. Keys are
-// free, so that with a committee for each key a provider would make keys until one falls to its friends; of Lots
-// committees it may choose one.
+// Lots is the number of committees of each size in a window. A provider's key determines its committee. Keys are free:
+// with a committee for each key, a provider could generate keys until it draws a colluding one. With Lots committees,
+// it can choose among Lots only.
 const Lots = 8
 
 // LotOf is the number of the committee that judges a provider, below Lots.
@@ -33,9 +33,9 @@ func LotOf(provider sign.Key) byte {
 
 // Bounds of a roster.
 const (
-	// MinBonded is how many members with a weight it has, at least: with fewer nobody is audited.
+	// MinBonded is the minimum number of members with a weight. With fewer, there are no audits.
 	MinBonded = 3
-	// MaxRoster is how many it has at most: those with the greatest weight.
+	// MaxRoster is the maximum number of members: the ones with the greatest weight.
 	MaxRoster = 4096
 	// MemberSize is the length of a member, bytes.
 	MemberSize = 2*sign.KeySize + 8
@@ -57,13 +57,13 @@ func (r Roster) Check() error {
 	seen, some := map[sign.Key]bool{}, false
 	for _, m := range r {
 		if seen[m.Key] {
-			return fmt.Errorf("%w: %s is there twice", ErrRoster, m.Key.Short())
+			return fmt.Errorf("%w: %s: duplicate", ErrRoster, m.Key.Short())
 		}
 		seen[m.Key] = true
 		some = some || m.Weight > 0
 	}
 	if !some {
-		return fmt.Errorf("%w: nobody has bonded anything", ErrRoster)
+		return fmt.Errorf("%w: total bond: 0", ErrRoster)
 	}
 	return nil
 }
@@ -76,10 +76,10 @@ type Registration struct {
 	Slashed     bool
 }
 
-// Mature is the roster of a window by the registrations of its network. It has those that have not changed for the time
-// of one audit, on average, since a window began (Instants.Ago). So nobody enters, or gains weight, once the beacon is
-// known; after that a peer can only leave or lose weight. Of two registrations of one peer the older one counts.
-// Members are ascending by key. It returns ErrRoster if fewer than MinBonded have a weight.
+// Mature returns the roster of a window from the registrations of its network. It includes registrations that have not
+// changed for one audit interval, on average, before the window (Instants.Ago). So once the beacon is known, a peer can
+// leave or lose weight, but not enter or gain weight. Of two registrations of one peer the older one counts. Members
+// are ascending by key. It returns ErrRoster if fewer than MinBonded have a weight.
 func Mature(all []Registration, w Window, i Instants) (Roster, error) {
 	last := i.Ago(w, 1).First(i.Slots)
 	all = slices.Clone(all)
@@ -130,8 +130,8 @@ func (r Roster) Marshal() []byte {
 	return out
 }
 
-// UnmarshalRoster reads members that are strictly ascending by key, and nothing after them. market.ErrMalformed,
-// ErrRoster.
+// UnmarshalRoster decodes members, strictly ascending by key, without trailing bytes. It returns market.ErrMalformed or
+// ErrRoster otherwise.
 func UnmarshalRoster(b []byte) (Roster, error) {
 	if len(b)%MemberSize != 0 || len(b) > MaxRoster*MemberSize {
 		return nil, malformed("roster", "%d bytes", len(b))
@@ -140,7 +140,7 @@ func UnmarshalRoster(b []byte) (Roster, error) {
 	for ; len(b) > 0; b = b[MemberSize:] {
 		m := Member{sign.Key(b[:32]), sign.Key(b[32:64]), binary.LittleEndian.Uint64(b[64:])}
 		if n := len(r); n > 0 && slices.Compare(r[n-1].Key[:], m.Key[:]) >= 0 {
-			return nil, malformed("roster", "%s is there twice, or not in order", m.Key.Short())
+			return nil, malformed("roster", "%s: duplicate, or not in order", m.Key.Short())
 		}
 		r = append(r, m)
 	}
@@ -151,7 +151,7 @@ func UnmarshalRoster(b []byte) (Roster, error) {
 // is drawn for each from the beacon and the provider's lot (Efraimidis and Spirakis 2006, weighted sampling without
 // replacement). The provider is never a member of its own, nor is a peer of its owner. The lowest comes first; a small
 // roster gives fewer than n. The order of the roster does not matter. Rosters that differ in a few members give
-// committees that differ in as few.
+// committees that differ in at most as many.
 func (r Roster) Draw(beacon Beacon, w Window, provider sign.Key, n int) Roster {
 	type ticket struct {
 		Member

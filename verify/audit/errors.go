@@ -12,18 +12,18 @@ type Rule string
 
 // The rules, one sentence each.
 const (
-	RuleWindow    Rule = "window"    // Everything is of one window, and the window is the one asked about.
+	RuleWindow    Rule = "window"    // All parts are of one window, the expected one.
 	RuleBeacon    Rule = "beacon"    // The beacon is the hash of the window's first final block.
 	RuleUnit      Rule = "unit"      // Everything is of one unit of one provider.
 	RuleAttempt   Rule = "attempt"   // A window has at most MaxAttempts attempts.
-	RuleNonce     Rule = "nonce"     // A member's first nonce is made of its second, and that of its third.
+	RuleNonce     Rule = "nonce"     // The first nonce is derived from the second, and that from the third.
 	RuleSeed      Rule = "seed"      // Seeds are made of the beacon and the nonces of all members that gave a verdict.
 	RuleShape     Rule = "shape"     // The question is that of the unit's class.
 	RuleProvider  Rule = "provider"  // The provider signed its answer and its openings.
 	RuleOpenings  Rule = "openings"  // The drawn entries are shown, under the root, and right.
 	RuleWalk      Rule = "walk"      // The drawn walkers are shown, under the root, and arrived where the walk leads.
 	RuleVerdict   Rule = "verdict"   // Verdicts are signed by different members, of this answer.
-	RuleCommittee Rule = "committee" // Members are those that the beacon draws from the bonded set.
+	RuleCommittee Rule = "committee" // The beacon draws the members from the bonded set.
 	RuleMajority  Rule = "majority"  // More than two thirds of the committee passed it.
 	RuleTime      Rule = "time"      // Times run forward and are possible.
 	RuleFloor     Rule = "floor"     // The unit reaches the floor of its class.
@@ -35,11 +35,11 @@ const (
 	RuleAnchor    Rule = "anchor"    // The record is under the root that is anchored.
 )
 
-// RuleError says which rule a record or a proof breaks, and how.
+// RuleError is the rule that a record or a proof breaks, with details.
 type RuleError struct {
 	Rule   Rule
 	Detail string
-	Err    error // the cause, where there is one
+	Err    error // the cause; may be nil
 }
 
 // Error names the rule and the detail.
@@ -62,8 +62,9 @@ func because(rule Rule, err error) *RuleError {
 	return &RuleError{Rule: rule, Detail: err.Error(), Err: err}
 }
 
-// ErrRoster means that nobody can be drawn: the set has a peer twice, or too few have bonded anything for long enough.
-var ErrRoster = errors.New("the set to draw from is not one")
+// ErrRoster means that no committee can be drawn: the set has a peer twice, or too few peers have a bond that is old
+// enough.
+var ErrRoster = errors.New("invalid roster")
 
 func malformed(what, format string, args ...any) error {
 	return fmt.Errorf("%w: %s: %s", market.ErrMalformed, what, fmt.Sprintf(format, args...))

@@ -15,7 +15,7 @@ type Floor struct {
 	Reads      uint64 // of 32 bytes each at a random place, a second
 }
 
-// Known is a class that audits can distinguish, or a family whose hardware can be proven only as the family.
+// Known is a class that audits can distinguish, or a family, if its products cannot be distinguished.
 type Known struct {
 	Class market.Class
 	Floor
@@ -25,14 +25,14 @@ type Known struct {
 	Source string
 }
 
-// floors are the classes that audits know. A product has a row of its own or none: variants with other memory or
-// another power limit (PCIe and NVL cards, laptops, MIG slices) have other rates than the one in the table. None is
-// measured with this network's kernels on a GPU. Arithmetic is assumed: half to three quarters of a data sheet's peak
-// where mma.sync reaches it, and on Hopper and Blackwell two thirds of the limit that traffic through shared memory
-// sets (530 and 570 TOPS, estimated). Published reads are of 8 bytes over tables of 4 to 16 GiB
-// (github.com/NVIDIA-developer-blog/code-samples, issue 56); those of the others are assumed, as an H200's are half of
-// one read for each 64 bytes that the memory could move. A walk stays within challenge.Stretch at a time, so a larger
-// memory is read as fast.
+// floors is the table of classes with a floor. A product has its own row or none: variants with other memory or another
+// power limit (PCIe and NVL cards, laptops, MIG slices) have other rates than the one in the table. None is measured
+// with this network's kernels on a GPU. Arithmetic is assumed: half to three quarters of a data sheet's peak where
+// mma.sync reaches it, and on Hopper and Blackwell two thirds of the limit that traffic through shared memory sets (530
+// and 570 TOPS, estimated). Published reads are of 8 bytes over tables of 4 to 16 GiB
+// (github.com/NVIDIA-developer-blog/code-samples, issue 56); the others are assumed: an H200 reaches half of one read
+// for each 64 bytes of memory bandwidth. A walk stays within challenge.Stretch at a time, so a larger memory is read as
+// fast.
 var floors = []Known{
 	{"gpu/rtx-3060", Floor{50e12, 2_200e6}, 11_520, "assumed: 102 TOPS, 360 GB/s, 12 GB"},
 	{"gpu/rtx-3090", Floor{140e12, 5_800e6}, 23_040, "assumed: 284 TOPS, 936 GB/s, 24 GB"},
@@ -47,12 +47,12 @@ var floors = []Known{
 	{"cpu", Floor{5e9, 8e6}, 0, "assumed: each core of 1,000 milli-CPU, in portable code"},
 }
 
-// Floors are the classes that audits know, ascending.
+// Floors returns the classes with a floor, ascending.
 func Floors() []Known {
 	return slices.SortedFunc(slices.Values(floors), func(a, b Known) int { return cmp.Compare(a.Class, b.Class) })
 }
 
-// KnownAs is the row by which a class is judged: its own, or its family's. False when it has neither.
+// KnownAs returns the row of a class: its own, or its family's. It returns false if there is neither.
 func KnownAs(class market.Class) (Known, bool) {
 	for _, c := range []market.Class{class, class.Family()} {
 		if i := slices.IndexFunc(floors, func(k Known) bool { return k.Class == c }); i >= 0 {
@@ -62,14 +62,14 @@ func KnownAs(class market.Class) (Known, bool) {
 	return Known{}, false
 }
 
-// ProvenAs is the class that a record of a unit of a class proves it to be of: the class itself where it has a floor of
-// its own, else its family. So an order for a model that has none is filled by no record.
+// ProvenAs returns the class that a record of a unit proves: the unit's class if it has its own floor, else the family.
+// So no record satisfies an order for a model without a floor.
 func ProvenAs(class market.Class) market.Class {
 	k, _ := KnownAs(class)
 	return k.Class
 }
 
-// FloorOf is the floor of a unit: that of its class, or of its family if the class cannot be distinguished. It returns
+// FloorOf returns the floor of a unit: its class's, or its family's if the class cannot be distinguished. It returns
 // false if there is neither, or if the unit has less memory than any unit of the class.
 func FloorOf(class market.Class, r market.Resources) (Floor, bool) {
 	k, ok := KnownAs(class)

@@ -10,8 +10,8 @@ import (
 )
 
 // Instants determines the windows of a network that have an audit, and its beginning: one instant for every unit of the
-// network. Signatures cannot reveal one card behind several identities. It is found because all of them must answer at
-// once; if they could answer one after the other, one card could be sold as many.
+// network. Signatures cannot reveal one card behind several identities. Simultaneous answers can: if identities could
+// answer one after the other, one card could be sold as many.
 //
 //	first slot                 instant: half a minute later                        next window
 //	    │                  early ◀┼▶ late: the first attempt                            │
@@ -19,14 +19,13 @@ import (
 //	  block of the beacon, which  │    worked in the one before
 //	  draws whether there is an audit
 //
-// Whether a window has an audit is drawn by its own beacon, independently of all other windows. So nobody knows of an
-// audit before the block of its beacon is made, half a minute before the instant, and it is never less likely than at
-// any other time: also not right after an audit. A peer that wants to be present only for audits has to be present
-// always.
+// A window's own beacon draws whether it has an audit, independently of all other windows. So an audit is unpredictable
+// before the block of its beacon, half a minute before the instant. It is equally likely at all times, also right after
+// an audit. A peer that is to be present for all audits must be present always.
 //
-// An attempt that loses a member continues to its end with the others, and only members that saw the unit work in it
-// give a nonce for the next (node/audit). So a later attempt needs no instant of its own: units that share a card did
-// not work in the first.
+// An attempt that loses a member continues to its end with the others. Only members that saw the unit work in it give a
+// nonce for the next (node/audit). So a later attempt needs no common instant: units that share a card did not work in
+// the first.
 type Instants struct {
 	Slots  uint64 // of a window
 	Millis uint64 // of a slot
@@ -50,7 +49,7 @@ func (i Instants) Fires(b Beacon) bool {
 // Audits is the number of windows that have n audits, on average. Memory of audits is counted in these.
 func (i Instants) Audits(n uint64) Window { return Window(n * max(i.OneIn, 1)) }
 
-// Ago is the window so many audits before one, on average, or the first there is.
+// Ago returns the window that is, on average, the given number of audits before w, or the first window.
 func (i Instants) Ago(w Window, audits uint64) Window { return w - min(w, i.Audits(audits)) }
 
 // lead is the time from a window's first slot to its audit, milliseconds. The block is final after a third to a half of
@@ -69,16 +68,17 @@ func (i Instants) slots(millis uint64) uint64 { return (millis + i.Millis - 1) /
 // Width is how far from its instant an attempt may begin, by the slot that a member sees.
 type Width struct{ Early, Late uint64 } // slots before, and slots from the instant on
 
-// How far from the instant an attempt may begin, milliseconds. On a GPU a second identity must compute its products and
-// fill its dataset anew before it walks, for two do not fit. So the sum of this and Within must be short. A processor's
-// datasets are small, and its machine may be busy: there the time allows for wrong clocks and slow hosts.
+// The maximum distance of an attempt's begin from the instant, in milliseconds. On a GPU a second identity must compute
+// its products and fill its dataset again before it walks, since two datasets do not fit. So the sum of this and Within
+// must be short. A processor's datasets are small, and its machine may be busy: there the time allows for wrong clocks
+// and slow hosts.
 const (
 	gpuEarly, gpuLate = 800, 1_200
 	anyEarly, anyLate = 5_000, 10_000
 )
 
-// Width is that of a class, in the network's slots: at most a sixteenth of the window early and an eighth late. The
-// width of no class is that of the most patient one.
+// Width returns the width of a class, in the network's slots: at most a sixteenth of the window early and an eighth
+// late. Without a class, it returns the greatest width.
 func (i Instants) Width(class market.Class) Width {
 	early, late := uint64(anyEarly), uint64(anyLate)
 	if class.Family() == "gpu" {
@@ -118,9 +118,9 @@ func Within(class market.Class, product uint64) uint64 {
 	return Patience(product) + 5_000_000
 }
 
-// Whole is how many microseconds may lie between the first nonce and the answer of a unit that is to be judged in
-// another attempt, when its products and its walk take so many at the class's floor. One packet may have been lost; a
-// dataset cannot have been made meanwhile.
+// Whole is the maximum time in microseconds between the first nonce and the answer, for a unit to be judged in another
+// attempt. Product and walk are the times at the class's floor. It allows for one lost packet, but not for the creation
+// of a dataset.
 func Whole(class market.Class, product, walk uint64) uint64 {
 	if class.Family() == "gpu" {
 		return product + walk + 2*(Allowance+MaxTrip) + lostPacket
@@ -131,8 +131,8 @@ func Whole(class market.Class, product, walk uint64) uint64 {
 // lostPacket is the delay of a lost packet between a root and the request for the next nonce, microseconds.
 const lostPacket = 700_000
 
-// CheckInstant verifies that more than two thirds of the committee saw the attempt begin when attempts of the window
-// do, for a unit of a class, or of any where class is empty. RuleInstant.
+// CheckInstant verifies that more than two thirds of the committee saw the attempt begin at the window's instant,
+// within the width of the class. If class is empty, it uses the greatest width. RuleInstant.
 func (r Record) CheckInstant(i Instants, class market.Class) error {
 	if r.WindowSlots != i.Slots {
 		return broken(RuleWindow, "windows of %d slots, the network's have %d", r.WindowSlots, i.Slots)
@@ -150,7 +150,7 @@ func (r Record) CheckInstant(i Instants, class market.Class) error {
 		saw++
 	}
 	if saw < need {
-		return because(RuleInstant, fmt.Errorf("%d of a committee of %d saw it begin in time, %d must: %w",
+		return because(RuleInstant, fmt.Errorf("%d of a committee of %d saw the audit begin in time, want %d: %w",
 			saw, r.Committee, need, why))
 	}
 	return nil

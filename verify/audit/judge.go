@@ -15,9 +15,9 @@ type Timing struct {
 // never is the time of an event that a member did not see.
 const never = 1<<64 - 1
 
-// Timing returns the least times that more than two thirds of the whole committee saw kept. A third of it may lie
-// either way without moving a figure past an honest member's; a member without a verdict saw nothing. A median of the
-// verdicts given would rest on three friends where a provider asks five of seven.
+// Timing returns the least times that more than two thirds of the whole committee confirm. Lies of up to a third of it
+// cannot move a figure past an honest member's. A member without a verdict confirms nothing. A median of the given
+// verdicts could depend on three friends, if a provider invites five of seven.
 func (r Record) Timing() Timing { return r.timing(Certify(int(r.Committee)) - 1) }
 
 // timing takes the times at a place in ascending order.
@@ -43,21 +43,20 @@ func (r Record) kept(at int, of func(Verdict) uint64) uint64 {
 }
 
 // MaxTrip is the network's part in each of an audit's two times, microseconds: a round trip to the farthest member. It
-// is a constant, so answering pings late gains nothing. A provider leaves out members that are farther, as long as
-// enough are left. A provider that is near its members has the time for itself: on a large card it hides a twentieth to
-// a seventh of its memory.
+// is a constant, so answering pings late gains nothing. A provider may leave out members that are farther, if enough
+// remain. A provider near its members can use the time itself: on a large card it hides a twentieth to a seventh of its
+// memory.
 const MaxTrip = 200_000
 
-// CheckClass verifies that a record proves a unit of the class with these resources: it was asked the question of Plan
-// and answered at the class's floor. It returns RuleShape or RuleFloor. A record that fails has no penalty: the unit
-// sells nothing.
+// CheckClass verifies that a record proves a unit of the class with these resources: its challenge is Plan's, and its
+// answer keeps the class's floor. It returns RuleShape or RuleFloor. A failure has no penalty: the unit sells nothing.
 func (r Record) CheckClass(class market.Class, res market.Resources) error {
 	shape, walk, err := Plan(class, res)
 	if err != nil {
 		return because(RuleShape, err)
 	}
 	if r.Answer.Shape != shape || r.Answer.Walk != walk {
-		return broken(RuleShape, "asked %s and %s, a unit of %s is asked %s and %s",
+		return broken(RuleShape, "challenge of %s and %s, class %s has %s and %s",
 			r.Answer.Shape, r.Answer.Walk, class, shape, walk)
 	}
 	floor, _ := FloorOf(class, res)
@@ -141,22 +140,22 @@ type Work struct {
 
 // Recent is a reader's knowledge of the last windows that have an audit.
 type Recent struct {
-	Known  Window `json:"known"`  // the newest window of which it knows whether it has one
+	Known  Window `json:"known"`  // the newest window with a known draw
 	Last   Window `json:"last"`   // the newest that has one
 	Before Window `json:"before"` // the one before that
 }
 
-// Horizon is how many audits back, on average, a reader looks for the last two; none of an older window counts. A
-// network misses both in one of 10⁴ windows.
+// Horizon is the number of audits, on average, within which a reader searches the last two; older windows do not count.
+// A network misses both in one of 10⁴ windows.
 const Horizon = 12
 
 // Every is Recent where each window has an audit.
 func Every(now Window) Recent { return Recent{Known: now, Last: now, Before: max(now, 1) - 1} }
 
-// Fresh returns an error if a record that passed does not prove its unit in slot now: of RuleFresh if it is of neither
-// of the last two windows with an audit, of RuleTime if its window has not begun. A unit that works is not audited, so
-// that a record stays fresh for the lease under which its unit was sold, and until the second audit after it. The zero
-// Work is none.
+// Fresh returns an error if a passed record does not prove its unit in slot now. It is RuleFresh if the record is of
+// neither of the last two windows with an audit, and RuleTime if its window has not begun. A unit that works is not
+// audited, so that a record stays fresh for the lease under which its unit was sold, and until the second audit after
+// it. The zero Work is none.
 //
 // The record is verified elsewhere: Record.Check, CheckMembers, CheckDataset and CheckClass.
 func Fresh(r Record, slots uint64, recent Recent, now market.Slot, work Work) error {
@@ -165,7 +164,7 @@ func Fresh(r Record, slots uint64, recent Recent, now market.Slot, work Work) er
 	case r.WindowSlots != slots || slots == 0:
 		return broken(RuleWindow, "windows of %d slots, the network's have %d", r.WindowSlots, slots)
 	case last > current:
-		return broken(RuleTime, "the record is of window %d, it is %d now", last, current)
+		return broken(RuleTime, "record: of window %d, now %d", last, current)
 	}
 	if work.From >= last.First(slots) && work.From < work.To {
 		last = max(last, WindowOf(work.To-1, slots))

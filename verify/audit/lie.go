@@ -53,13 +53,13 @@ const (
 	openingProof = 4 + 4 + challenge.LeafSize // index u16 ‖ openings u16 ‖ opening
 )
 
-// Lie is the proof that a peer signed a false statement: anyone checks it offline, and nobody but the liar can make
+// Lie is the proof that a peer signed a false statement. It can be checked offline, and only the liar's key can make
 // one. Layout, little-endian:
 //
 //	offset  size  field
 //	     0     1  version = 1
 //	     1     1  kind: 1 false opening, 2 two answers, 3 false pass
-//	     2     1  the wrong value of the opening, below 32; of a false pass the one that Pick selects;
+//	     2     1  the wrong value of the opening, below 32; of a false pass Pick selects it;
 //	              0 for two answers
 //	     3     1  reserved: 0
 //	     4   280  answer
@@ -97,9 +97,9 @@ func (l Lie) Liar() sign.Key {
 	return l.Answer.Provider
 }
 
-// FindLie looks for a wrong entry among openings that a provider signed: the proof against the provider, and one
-// against each member that passed them. None when every value is right. Values that members had to compute come first;
-// with all, it computes every other one too, which is 32 times the work. A member is blamed only for a value that it
+// FindLie searches a wrong entry among openings that a provider signed. It returns the proof against the provider, and
+// one against each member that passed them; none if every value is right. Values that members had to compute are first;
+// with all, it also computes every other value, which is 32 times the work. A member is blamed only for a value that it
 // had to compute.
 func FindLie(
 	a Answer, shown Shown, shownSig sign.Signature, verdicts []Signed, os []challenge.Opening, all bool,
@@ -194,7 +194,7 @@ func (l Lie) checkTwo(d sign.Domain) error {
 	case a.ProductRoot == b.ProductRoot:
 		return broken(RuleDifferent, "both answers have product root %s", a.ProductRoot.Short())
 	case string(x[:]) >= string(y[:]):
-		return malformed("lie", "the lower answer comes first")
+		return malformed("lie", "answers: not in ascending order")
 	}
 	for _, s := range []struct {
 		a   Answer
@@ -251,7 +251,7 @@ func (l Lie) Marshal() []byte {
 	return append(b, l.Path.Marshal()...)
 }
 
-// UnmarshalLie reads the layout and nothing after it. It verifies nothing; Check does.
+// UnmarshalLie decodes the layout without trailing bytes. It does not verify; Check does.
 func UnmarshalLie(b []byte) (Lie, error) {
 	const statement = lieHead + AnswerSize
 	if len(b) < statement || len(b) > MaxLie || b[0] != version || b[3] != 0 {

@@ -32,8 +32,8 @@ const (
 )
 
 // DatasetBytes is the size of a unit's dataset, and so of its proven memory: of a GPU fifteen sixteenths of its claim,
-// less 1 GiB. The gibibyte holds the driver's context and the products, the sixteenth is for a desktop or another
-// program: a unit whose card has less than that free cannot fill its dataset, and is not proven in that window.
+// less 1 GiB. The gibibyte holds the driver's context and the products; the sixteenth is for a desktop or another
+// program. A unit with less free memory cannot fill its dataset, and is not proven in that window.
 func DatasetBytes(class market.Class, r market.Resources) uint64 {
 	if class.Family() == "cpu" {
 		return min(uint64(r.MemoryMiB)/2, uint64(r.MilliCPU)*cpuShare/1000) << 20
@@ -48,14 +48,14 @@ func DatasetBytes(class market.Class, r market.Resources) uint64 {
 func Plan(class market.Class, r market.Resources) (challenge.Shape, challenge.Walk, error) {
 	if k, ok := KnownAs(class); ok && class.Family() != "cpu" && r.VRAMMiB < k.VRAMMiB {
 		return challenge.Shape{}, challenge.Walk{},
-			fmt.Errorf("%w: a unit of %d MiB of memory is none of class %s, which has %d at least",
+			fmt.Errorf("%w: memory of %d MiB: class %s has at least %d",
 				challenge.ErrShape, r.VRAMMiB, class, k.VRAMMiB)
 	}
 	floor, ok := FloorOf(class, r)
 	memory := DatasetBytes(class, r)
 	if !ok || memory < challenge.CellSize {
 		return challenge.Shape{}, challenge.Walk{},
-			fmt.Errorf("%w: nothing can be asked of a unit of class %s with %d bytes of memory",
+			fmt.Errorf("%w: no challenge for class %s with %d bytes of memory",
 				challenge.ErrShape, class, memory)
 	}
 	w := challenge.Walk{Cells: min(memory/challenge.CellSize, challenge.MaxCells), Work: gpuWork}
@@ -88,7 +88,7 @@ func planProducts(operations uint64, depth uint32) challenge.Shape {
 	return s
 }
 
-// Deadlines are the times that a unit may take for a shape and a walk, microseconds: those of its class's floor.
+// Deadlines returns the maximum times of a unit for a shape and a walk, in microseconds, at its class's floor.
 func (f Floor) Deadlines(s challenge.Shape, w challenge.Walk) (product, walk uint64) {
 	return takes(s.Operations(), f.Operations), takes(w.Reads(), f.Reads)
 }
@@ -120,7 +120,7 @@ const (
 // Interpreted reports whether this program takes the PTX interpreter for a GPU.
 func Interpreted() bool { return interpreted != "" }
 
-// part is a factor by which less is asked in a program that takes the PTX interpreter for a GPU, and 1 in all others.
+// part reduces the challenge in a program with the PTX interpreter as its GPU; it is 1 in all other programs.
 func part(factor uint64) uint64 {
 	if Interpreted() {
 		return factor

@@ -79,7 +79,7 @@ func (r Record) stated() []byte {
 // Hash names the record.
 func (r Record) Hash() sign.Hash { return sign.Sum([]byte("starling/record/v1"), r.Marshal()) }
 
-// UnmarshalRecord reads the layout and nothing after it. It verifies nothing; Check does.
+// UnmarshalRecord decodes the layout without trailing bytes. It does not verify; Check does.
 func UnmarshalRecord(b []byte) (Record, error) {
 	if len(b) > MaxRecord {
 		return Record{}, malformed("record", "%d bytes, at most %d", len(b), MaxRecord)
@@ -152,8 +152,8 @@ func given(vs []Signed, i int) []Given {
 	return out
 }
 
-// Check verifies all parts of a record that need nothing else: form, seeds, signatures, openings, walkers, and that
-// more than two thirds of the committee passed it. Two parts rest on others: that the members are drawn by the beacon
+// Check verifies the parts of a record that need no other data: form, seeds, signatures, openings, walkers, and that
+// more than two thirds of the committee passed it. Two checks need other data: that the beacon draws the members
 // (CheckMembers, with the bonded set), and that the beacon is the network's (CheckRules, with the genesis, and the
 // chain). The cheapest checks come first.
 func (r Record) Check(d sign.Domain) error {
@@ -166,7 +166,7 @@ func (r Record) Check(d sign.Domain) error {
 	return r.checkSignatures(d)
 }
 
-// checkForm does the checks that cost nothing.
+// checkForm does the cheap checks.
 func (r Record) checkForm() error {
 	a := r.Answer
 	switch hash := a.Hash(); {
@@ -186,11 +186,11 @@ func (r Record) checkForm() error {
 	for i, v := range r.Verdicts {
 		switch {
 		case i > 0 && bytes.Compare(v.Member[:], r.Verdicts[i-1].Member[:]) <= 0:
-			return broken(RuleVerdict, "members are not in order, or one is there twice")
+			return broken(RuleVerdict, "members: duplicate, or not in order")
 		case v.Member == a.Provider:
 			return broken(RuleCommittee, "the provider judges itself")
 		case v.Answer != r.Shown.Answer || v.Openings != r.Shown.Openings:
-			return broken(RuleVerdict, "%s judged another answer, or other openings", v.Member.Short())
+			return broken(RuleVerdict, "verdict of %s: on another answer, or other openings", v.Member.Short())
 		}
 		if err := errors.Join(v.checkNonces(), v.CheckTimes(r.Beacon, a.Window, r.WindowSlots)); err != nil {
 			return err
@@ -200,7 +200,7 @@ func (r Record) checkForm() error {
 		}
 	}
 	if need := Certify(int(r.Committee)); passed < need {
-		return broken(RuleMajority, "%d of a committee of %d passed it, %d must", passed, r.Committee, need)
+		return broken(RuleMajority, "%d of a committee of %d passed, want %d", passed, r.Committee, need)
 	}
 	return nil
 }
@@ -213,7 +213,7 @@ func (r Record) CheckComputed() error {
 		return err
 	}
 	if Show(a, r.Opened.Openings) != r.Shown {
-		return broken(RuleOpenings, "the openings are not those that the provider signed")
+		return broken(RuleOpenings, "openings: not the signed ones")
 	}
 	if err := CheckProducts(a, r.Opened); err != nil {
 		return err
@@ -258,13 +258,13 @@ func (r Record) checkSignatures(d sign.Domain) error {
 	return nil
 }
 
-// Slack is how many places below the drawn committee a member may stand: peers that read the bonded set a moment apart
-// do not know quite the same one.
+// Slack is the maximum number of places of a member below the drawn committee: peers that read the bonded set at
+// slightly different times may have slightly different sets.
 const Slack = 2
 
 // CheckMembers verifies the size of the committee, and that each judging member is drawn from the roster: in the
-// committee, or at most Slack places below it. A provider that could set the committee's size would take one of a
-// single friend.
+// committee, or at most Slack places below it. A provider that could set the committee's size would choose a single
+// friend.
 func (r Record) CheckMembers(roster Roster) error {
 	if err := roster.Check(); err != nil {
 		return because(RuleCommittee, err)
@@ -296,7 +296,7 @@ func (i Instants) EraOf(w Window) Window {
 	return max(w-w%i.Audits(EraAudits), 1) - 1
 }
 
-// CheckDataset verifies that the unit walked over a dataset of its own, with the beacon of the window that EraOf names:
+// CheckDataset verifies that the unit walked over its own dataset, with the beacon of the window that EraOf returns:
 // two units that walk over one dataset need the memory of one.
 func (r Record) CheckDataset(era Beacon) error {
 	if want := DatasetSeed(era, r.Answer.Provider, r.Answer.Unit); r.Answer.DatasetSeed != want {

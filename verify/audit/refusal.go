@@ -11,17 +11,17 @@ import (
 const MaxRefusal = recordHead + AnswerSize + ShownSize + 2*sign.SignatureSize + VerdictSize + sign.SignatureSize
 
 // Refusal is one member's signed statement that a unit did not pass, with the statements that its provider signed. It
-// has the layout of a certificate of one verdict, late or wrong. Refusals by more than two thirds of a committee make a
-// window one that failed (Failures). Nobody signs the size of the committee: it is the smallest that any refusal
-// states.
+// has the layout of a certificate of one verdict, late or wrong. Refusals by more than two thirds of a committee make
+// the window a failure (Failures). The size of the committee is not signed: it is the smallest in any of the refusals.
 type Refusal struct {
 	record Record // without openings, and with one verdict
 }
 
-// Refuse makes it of a record with the member's verdict alone. RuleVerdict when that is none that refuses.
+// Refuse makes a refusal from a record with only the member's verdict. It returns RuleVerdict if the verdict is not a
+// refusal.
 func Refuse(r Record) (Refusal, error) {
 	if len(r.Verdicts) != 1 || r.Verdicts[0].Outcome == Pass {
-		return Refusal{}, broken(RuleVerdict, "not one verdict that refuses")
+		return Refusal{}, broken(RuleVerdict, "verdicts: want exactly one, a refusal")
 	}
 	return Refusal{r.Certificate().record}, nil
 }
@@ -29,7 +29,7 @@ func Refuse(r Record) (Refusal, error) {
 // Marshal returns the layout.
 func (x Refusal) Marshal() []byte { return Certificate(x).Marshal() }
 
-// UnmarshalRefusal reads the layout and nothing after it. It verifies nothing; Check does.
+// UnmarshalRefusal decodes the layout without trailing bytes. It does not verify; Check does.
 func UnmarshalRefusal(b []byte) (Refusal, error) {
 	if len(b) > MaxRefusal {
 		return Refusal{}, malformed("refusal", "%d bytes, at most %d", len(b), MaxRefusal)
@@ -57,8 +57,8 @@ func (x Refusal) Member() sign.Key { return x.record.Verdicts[0].Member }
 // Beacon is the window's.
 func (x Refusal) Beacon() Beacon { return x.record.Beacon }
 
-// Check verifies the parts that need nothing else: that the provider signed the answer and its openings, the member its
-// verdict of both, and that it is of the window. CheckMembers verifies that the beacon is the window's and draws an
+// Check verifies the parts that need no other data: that the provider signed the answer and its openings, the member
+// its verdict of both, and that it is of the window. CheckMembers verifies that the beacon is the window's and draws an
 // audit, and that it draws the member.
 func (x Refusal) Check(d sign.Domain, slots uint64) error {
 	r, v := x.record, x.record.Verdicts[0]
@@ -69,7 +69,7 @@ func (x Refusal) Check(d sign.Domain, slots uint64) error {
 	case a.Attempt < 1 || a.Attempt > MaxAttempts:
 		return broken(RuleAttempt, "attempt %d of at most %d", a.Attempt, MaxAttempts)
 	case r.Shown.Answer != a.Hash() || v.Answer != r.Shown.Answer || v.Openings != r.Shown.Openings:
-		return broken(RuleVerdict, "%s judged another answer, or other openings", v.Member.Short())
+		return broken(RuleVerdict, "verdict of %s: on another answer, or other openings", v.Member.Short())
 	case v.Member == a.Provider:
 		return broken(RuleCommittee, "the provider judges itself")
 	}

@@ -6,14 +6,14 @@ import (
 	"github.com/starling-network/starling/verify/challenge"
 )
 
-// Seal returns the statement that a provider signs over its openings, after a last check: a bit that flips in memory
-// between computing and signing would otherwise make a liar of an honest peer. It returns ErrFault if the check fails;
+// Seal returns the statement that a provider signs over its openings, after a last check: otherwise a bit flip in
+// memory between computing and signing could make an honest peer sign a lie. It returns ErrFault if the check fails;
 // then nothing may be signed.
 //
 // The statement is made, then its inputs are checked against the answer, then it is made again. The check finds a flip
 // before it, the second making one in between, and the comparison one in either making. A later flip leaves a hash
-// without known preimage. Other entries under the root were computed by Commitment.Open. An answer must be the one that
-// was signed, byte for byte, and must be signed once.
+// without known preimage. Other entries under the root were computed by Commitment.Open. The answer must be the signed
+// one, byte for byte, and must be signed only once.
 func Seal(a Answer, o challenge.Opened) (Shown, error) { return seal(&a, &o, func(int) {}) }
 
 // seal calls between after each step: tests flip bits there.
@@ -46,7 +46,7 @@ func examine(a *Answer, shown *Shown, o *challenge.Opened, between func(step int
 	got := Show(*a, o.Openings)
 	between(2)
 	if got != *shown {
-		return broken(RuleOpenings, "the openings are not those that the provider signed")
+		return broken(RuleOpenings, "openings: not the signed ones")
 	}
 	return nil
 }

@@ -75,7 +75,8 @@ func WalkSeed(products sign.Hash, root sign.Hash, second []Given) sign.Hash {
 	return mix("walk", second, products[:], root[:])
 }
 
-// Drawn are the leaves that a unit must open: of the walk's seed, which nobody knew before the products' root.
+// Drawn returns the leaves that a unit must open, drawn from the walk's seed. The seed is unpredictable before the
+// products' root is known.
 func Drawn(walk sign.Hash, s challenge.Shape) []uint32 {
 	return challenge.Draw(sign.Sum([]byte("starling/audit/draw/v1"), walk[:]), s.Leaves(), challenge.Openings)
 }
@@ -90,13 +91,13 @@ func Pick(walk sign.Hash) func(i int) int {
 	return func(i int) int { return int(picks[i] % challenge.LeafWords) }
 }
 
-// Walkers are those that a unit must show, of its walk's root and all third nonces.
+// Walkers returns the walkers that a unit must show, drawn from its walk's root and all third nonces.
 func Walkers(walk, root sign.Hash, w challenge.Walk, third []Given) []uint32 {
 	return challenge.Draw(mix("walkers", third, walk[:], root[:]), int(w.Walkers), challenge.Ends)
 }
 
-// DatasetSeed is the seed of a unit's dataset in an era of windows: the dataset stays where it is for so long, and
-// nobody can make one before.
+// DatasetSeed is the seed of a unit's dataset in an era of windows. The dataset is unchanged during the era, and cannot
+// be created before it.
 func DatasetSeed(beacon Beacon, provider sign.Key, unit market.UnitID) sign.Hash {
 	return sign.Sum([]byte("starling/audit/dataset/v1"), beacon.bytes(), provider[:], unit[:])
 }

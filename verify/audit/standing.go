@@ -15,9 +15,9 @@ const (
 	Passed Result = 1
 	// Failed: by more than two thirds of a committee the unit began and did not pass: too slow, or wrong.
 	Failed Result = 2
-	// Undecided: the committee agrees on neither. Lying members can cause this, so it counts for nothing.
+	// Undecided: the committee agrees on neither. Lying members can cause this, so it does not count.
 	Undecided Result = 3
-	// Absent: the unit did not begin. It sells nothing until it passes, and that is all.
+	// Absent: the unit did not begin. The only consequence is that it sells nothing until it passes.
 	Absent Result = 4
 )
 
@@ -36,9 +36,9 @@ func (r Result) String() string {
 	return "unknown"
 }
 
-// Report is a window's result and how many of its attempts broke off after the products' root was known and before the
-// right openings were shown. That is when a provider that left work out learns that it would be caught; an honest one
-// breaks off there when its hardware failed it, or its network in those seconds.
+// Report is a window's result, and the number of attempts that broke off between the products' root and the right
+// openings. At that point a provider that omitted work can find out that its answer will fail. An honest provider
+// breaks off there only if its hardware or network fails in those seconds.
 type Report struct {
 	Result Result
 	Broken uint8
@@ -65,7 +65,7 @@ type State uint8
 //	                       │ failed, absent, undecided  ▲
 //	                       └────────────────────────────┘
 const (
-	Unproven  State = 0 // It has shown nothing yet, and is sold only as unproven.
+	Unproven  State = 0 // The unit has no record yet, and is sold only as unproven.
 	Listed    State = 1 // It passed in the last window in which it was to answer.
 	Suspended State = 2 // It is not sold until it passes.
 	Delisted  State = 3 // It failed as the class that it claims. Only new stake and a new unit begin again.
@@ -84,7 +84,7 @@ type Standing struct {
 	next   uint8
 }
 
-// Step takes the report of the next window in which the unit was to answer: one that is leased is not.
+// Step applies the report of the next window in which the unit had to answer. A leased unit does not have to.
 func (s Standing) Step(r Report) Standing {
 	if s.State == Delisted {
 		return s
@@ -149,7 +149,7 @@ func (s Standing) MarshalIn(w Window) []byte {
 	return b
 }
 
-// UnmarshalStanding reads the layout and nothing after it.
+// UnmarshalStanding decodes the layout without trailing bytes.
 func UnmarshalStanding(b []byte) (Standing, Window, error) {
 	if len(b) != StandingSize || b[0] != version || b[1] > byte(Delisted) || b[3] >= MaxRates || !zero(b[4:8]) {
 		return Standing{}, 0, malformed("standing", "%d bytes, or unknown version, state or reserved bytes", len(b))

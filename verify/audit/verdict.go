@@ -71,7 +71,7 @@ func (v Verdict) Marshal() [VerdictSize]byte {
 	return b
 }
 
-// UnmarshalVerdict reads the layout and nothing after it.
+// UnmarshalVerdict decodes the layout without trailing bytes.
 func UnmarshalVerdict(b []byte) (Verdict, error) {
 	if len(b) != VerdictSize || b[0] != version || !zero(b[2:8]) || !zero(b[168:176]) {
 		return Verdict{}, malformed("verdict", "%d bytes, or unknown version or reserved bytes", len(b))
@@ -91,8 +91,8 @@ func UnmarshalVerdict(b []byte) (Verdict, error) {
 	return v, nil
 }
 
-// CheckTimes verifies that the times run forward: a member that looks at its clock began in the window and no earlier
-// than the block that drew it, and sees no answer in no time. RuleTime.
+// CheckTimes verifies that the times are possible: the member began in the window and not before the block that drew
+// it, and no answer has a time of 0. It returns RuleTime otherwise.
 func (v Verdict) CheckTimes(b Beacon, w Window, slots uint64) error {
 	switch {
 	case WindowOf(v.Slot, slots) != w:
@@ -109,7 +109,7 @@ func (v Verdict) CheckTimes(b Beacon, w Window, slots uint64) error {
 // checkNonces verifies that each nonce is made of the next. RuleNonce.
 func (v Verdict) checkNonces() error {
 	if v.Nonces != Chain(v.Nonces[2]) {
-		return broken(RuleNonce, "%s did not give what it had chosen before", v.Member.Short())
+		return broken(RuleNonce, "nonce of %s: not its committed one", v.Member.Short())
 	}
 	return nil
 }

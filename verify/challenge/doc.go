@@ -1,8 +1,9 @@
-// Package challenge has the questions by which hardware proves its speed and memory, and the check of the answers.
+// Package challenge implements the challenges by which hardware proves its speed and memory, and the check of the
+// answers.
 //
-// It has two halves. The product asks for arithmetic: T matrix products of random int8 matrices, exact in int32, so
-// that every architecture has one answer and cheaper arithmetic has none. The walk asks for memory: chains of reads,
-// each at a place that only the read before gives, in a dataset that takes far longer to make again than to read.
+// It has two halves. The product tests arithmetic: T matrix products of random int8 matrices, exact in int32. Every
+// architecture gives the same answer, and cheaper arithmetic gives none. The walk tests memory: chains of reads in a
+// dataset that takes far longer to create than to read. Each read determines the place of the next.
 //
 //	seed ──ChaCha8──▶ rows of A_t, columns of B_t ──▶ C_t = A_t·B_t ──▶ tiles ──▶ Merkle root          t = 0 … T−1
 //	                                                                              │ only then
@@ -10,8 +11,8 @@
 //
 // The prover hashes all it computed and sends one root. The entries to open are drawn from randomness that did not
 // exist before the root, so an answer in which a share f of the entries is right passes k openings with probability
-// f^k. The verifier computes the opened entries itself, 2·K bytes of generator and K multiplications for each, whatever
-// T is.
+// f^k. The verifier computes the opened entries itself, 2·K bytes of generator and K multiplications for each, for any
+// T.
 //
 // # Rows
 //
@@ -24,15 +25,15 @@
 //	word  14     2·t for A, 2·t + 1 for B
 //	word  15     i or j
 //
-// so any row costs O(K) and no algebra ties one row to another. (A generator of s+i+j makes Hankel matrices, whose
-// product costs O(n²); that was deployed elsewhere.)
+// so any row costs O(K), and rows are algebraically independent. (A generator of s+i+j makes Hankel matrices with
+// products in O(n²); it was deployed elsewhere.)
 //
 // # Commitment
 //
 // C_t is cut into tiles of 64 × 64, row by row of tiles; a tile into rows; a row of a tile into two leaves of 32
 // values, int32 little-endian, 128 bytes. Leaves in that order, products one after the other, are the leaves of one
-// market/merkle tree. 128 leaves make a tile, whose top is a node of that tree: a prover keeps 32 bytes of each tile
-// and computes opened ones again.
+// market/merkle tree. 128 leaves make a tile; its top is a node of that tree. A prover keeps 32 bytes of each tile and
+// recomputes opened tiles.
 //
 // # Dataset and walk
 //
@@ -44,10 +45,10 @@
 //
 // and L times reads a cell and mixes it in. The dataset has n = ⌈cells / 2³¹⌉ stretches, number j of them from cell
 // ⌊j·cells / n⌋ on; step k goes in stretch ⌊k·n / L⌋ and reads, of its c cells, number ⌊s·c / 2⁶⁴⌋. So all walkers are
-// in the same 64 GiB at a time, and each goes through all. Final states, u64 little-endian, 64 to a leaf, are under a
-// market/merkle root. Cells are read and never written, so one dataset serves many walks; a second identity on one
-// device needs a second dataset.
+// in the same 64 GiB at a time, and each passes through all stretches. Final states, u64 little-endian, 64 to a leaf,
+// are under a market/merkle root. Cells are read and never written, so one dataset serves many walks; a second identity
+// on one device needs a second dataset.
 //
-// Source: ni-compute's and Prime Intellect's matrix challenges for the shape, with their weaknesses repaired; Freivalds
-// for why checking is cheaper than computing; ../PROTOCOL.md has soundness numbers and vectors.
+// Sources: the matrix challenges of ni-compute and Prime Intellect, with their weaknesses fixed; Freivalds, on checks
+// that are cheaper than the computation. ../PROTOCOL.md has soundness numbers and vectors.
 package challenge

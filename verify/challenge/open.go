@@ -43,8 +43,8 @@ type Opened struct {
 	Nodes    merkle.Many `json:"nodes"`
 }
 
-// Draw says which leaves are to be opened: k distinct ones, or all when there are no more, ascending, from randomness
-// that did not exist before the commitment.
+// Draw draws k distinct leaves to open, or all if there are fewer, ascending. The randomness must not exist before the
+// commitment.
 func Draw(randomness sign.Hash, leaves, k int) []uint32 {
 	key := sign.Sum([]byte("starling/draw/v1"), randomness[:])
 	g := NewGenerator(key)
@@ -74,8 +74,8 @@ func (c *Commitment) Open(seed sign.Hash, leaves []uint32) (Opened, error) {
 	return c.OpenTiles(leaves, func(i int) *Tile { return NewTile(&g, c.shape, c.shape.Place(i)) })
 }
 
-// OpenTiles is Open with tiles from elsewhere: a prover with several processors computes them at once beforehand. Each
-// tile is requested once: a bit that flips in it after the comparison is no leaf under the root any more.
+// OpenTiles is Open with supplied tiles: a prover with several processors computes them in parallel beforehand. Each
+// tile is requested once. A bit flip after the comparison makes it differ from the leaf under the root.
 func (c *Commitment) OpenTiles(leaves []uint32, tile func(i int) *Tile) (Opened, error) {
 	trees := map[int]*merkle.Tree{}
 	var o Opened
@@ -113,8 +113,8 @@ func (c *Commitment) OpenTiles(leaves []uint32, tile func(i int) *Tile) (Opened,
 }
 
 // Check verifies that exactly the drawn leaves are opened and are under root, and that in each the value at index pick
-// is the product's. pick must come from the verifier's own randomness or from the draw: the prover must not have known
-// it. It returns ErrOpenings, ErrCommitment or ErrEntry.
+// is the product's. pick must come from the verifier's own randomness or from the draw, so that the prover cannot
+// predict it. It returns ErrOpenings, ErrCommitment or ErrEntry.
 func (o Opened) Check(seed sign.Hash, s Shape, root sign.Hash, drawn []uint32, pick func(i int) int) error {
 	if err := s.Check(); err != nil {
 		return err

@@ -141,7 +141,7 @@ type Commitment struct {
 	root  sign.Hash
 }
 
-// Commit builds the commitment over the hashes of all tiles, in order. ErrTiles if there are more or fewer.
+// Commit builds the commitment over the hashes of all tiles, in order. It returns ErrTiles if their number is wrong.
 func Commit(s Shape, tiles []sign.Hash) (*Commitment, error) {
 	c, err := NewCommitter(s, nil)
 	if err == nil {
@@ -153,8 +153,8 @@ func Commit(s Shape, tiles []sign.Hash) (*Commitment, error) {
 	return c.Commit()
 }
 
-// Committer builds a commitment while products are computed: hashing the tree over the tiles of a large challenge takes
-// a processor nearly half a second, and none of that is left when the last product is there.
+// Committer builds a commitment while products are computed. Hashing the tree over the tiles of a large challenge takes
+// a processor nearly half a second; it is done by the time of the last product.
 type Committer struct {
 	shape Shape
 	tree  *merkle.Builder
@@ -168,7 +168,7 @@ func NewCommitter(s Shape, split func(n int, do func(from, to int))) (*Committer
 	return &Committer{shape: s, tree: merkle.NewBuilder(s.Tiles(), split)}, nil
 }
 
-// Add takes the hashes of the next tiles, in order. ErrTiles if there are more than the products have.
+// Add adds the hashes of the next tiles, in order. It returns ErrTiles if there are more than the products have.
 func (c *Committer) Add(tiles []sign.Hash) error {
 	if len(tiles) > c.shape.Tiles()-c.tree.Len() {
 		return fmt.Errorf("%w: more than %d", ErrTiles, c.shape.Tiles())

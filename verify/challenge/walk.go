@@ -32,8 +32,8 @@ const (
 )
 
 // Stretch is the most cells that one step of all walkers reads from: 64 GiB. Address translation of large GPUs covers
-// so much at full speed (measured for an A100 of 80 GB: arXiv 2405.11425), and reads all over a larger memory take
-// several times as long.
+// 64 GiB at full speed (measured for an A100 of 80 GB: arXiv 2405.11425). Reads across a larger memory take several
+// times as long.
 const Stretch = 1 << 31
 
 // Walk is the size of a memory question. Layout, little-endian:
@@ -156,7 +156,7 @@ func Index(s, cells uint64) uint64 {
 	return hi
 }
 
-// Mix is the state after reading a cell. Its constants are those of splitmix64 (Steele, Lea, Flood 2014).
+// Mix is the state after reading a cell. Its constants are splitmix64's (Steele, Lea, Flood 2014).
 func Mix(s uint64, c Cell) uint64 {
 	s = (s ^ c[0]) * 0x9e3779b97f4a7c15
 	s = (s ^ s>>29 ^ c[1]) * 0xbf58476d1ce4e5b9
@@ -176,8 +176,8 @@ func Go(w Walk, key uint64, i uint32, read func(j uint64) Cell) uint64 {
 	return s
 }
 
-// Group is how many walkers' ends are one leaf. A device hashes them and hands out the hashes: whatever the clock sees
-// beside the walk hides missing memory.
+// Group is the number of walkers' ends in one leaf. A device hashes them and outputs only the hashes, since other timed
+// work beside the walk could hide missing memory.
 const Group = 64
 
 // Groups is how many leaves the walkers' ends make.
@@ -207,8 +207,8 @@ type Arrivals struct {
 	tree *merkle.Tree
 }
 
-// NewArrivals commits to the ends of all walkers by the hashes of their groups, in order. ErrWalk if there are more or
-// fewer. split is as for [merkle.NewBuilder].
+// NewArrivals commits to the ends of all walkers by the hashes of their groups, in order. It returns ErrWalk if their
+// number is wrong. split is as for [merkle.NewBuilder].
 func NewArrivals(w Walk, groups []sign.Hash, split func(n int, do func(from, to int))) (*Arrivals, error) {
 	if len(groups) != w.Groups() {
 		return nil, fmt.Errorf("%w: %d groups of %d", ErrWalk, len(groups), w.Groups())
@@ -229,7 +229,7 @@ func endsLeaf(group []uint64) []byte {
 // Root commits to every end.
 func (a *Arrivals) Root() sign.Hash { return a.tree.RootOf(a.walk.Groups()) }
 
-// End is where one walker arrived, and the Group of walkers that it is one of.
+// End is the final state of one walker, and its Group of walkers.
 type End struct {
 	Walker uint32   `json:"walker"`
 	Group  []uint64 `json:"group"` // from walker ⌊Walker/64⌋·64 on, 64 of them, or as many as there are
@@ -259,8 +259,8 @@ type Walked struct {
 // maxEndNodes bounds the proof of Ends groups of MaxWalkers.
 const maxEndNodes = Ends * 18
 
-// Open shows the drawn walkers, which must be strictly ascending and exist. ends gives those of a group, walked again;
-// ErrFault when they are not those that were committed.
+// Open returns the drawn walkers, which must be strictly ascending and exist. ends recomputes a group's final states.
+// Open returns ErrFault if they differ from the committed ones.
 func (a *Arrivals) Open(walkers []uint32, ends func(group uint32) ([]uint64, error)) (Walked, error) {
 	var w Walked
 	var indices []int
@@ -324,7 +324,7 @@ func (o Walked) Check(dataset, seed sign.Hash, w Walk, root sign.Hash, drawn []u
 	return nil
 }
 
-// CheckEnd walks one walker again. ErrWalk when it arrives elsewhere.
+// CheckEnd walks one walker again. It returns ErrWalk if the final state differs.
 func CheckEnd(dataset, seed sign.Hash, w Walk, e End) error {
 	d := NewDataset(dataset, w.Work)
 	if got := Go(w, WalkKey(seed), e.Walker, d.Cell); got != e.State() {

@@ -66,14 +66,14 @@ type Input struct {
 func (w Work) Check() error {
 	switch {
 	case w.Seed == 0:
-		return malformed("work", "no seed: its result is not determined")
+		return malformed("work", "no seed: the result is not determined")
 	case w.MemoryMiB == 0 || w.DiskMiB == 0:
-		return malformed("work", "no limit on memory or disk: its result depends on the machine")
+		return malformed("work", "no limit on memory or disk: the result depends on the machine")
 	case len(w.Args) > MaxArgs || len(w.Env) > MaxEnv || len(w.Inputs) > MaxInputs || len(w.Outputs) > MaxOutputs:
 		return malformed("work", "at most %d arguments, %d variables, %d inputs and %d outputs",
 			MaxArgs, MaxEnv, MaxInputs, MaxOutputs)
 	case len(w.Outputs) == 0:
-		return malformed("work", "no output: nothing of it could be compared")
+		return malformed("work", "no output: no result to compare")
 	}
 	for i, v := range w.Env {
 		if v.Name == "" || i > 0 && w.Env[i-1].Name >= v.Name {
@@ -159,7 +159,7 @@ func (w Work) Marshal() []byte {
 // Hash names the work: SHA-256 of "starling/work/v1" ‖ layout.
 func (w Work) Hash() sign.Hash { return sign.Sum([]byte("starling/work/v1"), w.Marshal()) }
 
-// UnmarshalWork reads the layout and nothing after it. The result passes Check.
+// UnmarshalWork decodes the layout without trailing bytes. The result passes Check.
 func UnmarshalWork(b []byte) (Work, error) {
 	if len(b) > MaxWork || len(b) < workHead || b[0] != workVersion {
 		return Work{}, malformed("work", "%d bytes, or not version %d", len(b), workVersion)
@@ -186,7 +186,7 @@ func UnmarshalWork(b []byte) (Work, error) {
 		w.Outputs = append(w.Outputs, r.text())
 	}
 	if r.bad || len(r.b) > 0 {
-		return Work{}, malformed("work", "it ends early, has too much of something, or bytes after its end")
+		return Work{}, malformed("work", "truncated, over a limit, or bytes after the end")
 	}
 	return w, w.Check()
 }
@@ -210,13 +210,13 @@ func (r Result) Marshal() []byte {
 	return b
 }
 
-// ResultSize returns the size of the layout of a result with so many outputs.
+// ResultSize returns the size of the layout of a result with the given number of outputs.
 func ResultSize(outputs int) int { return resultHead + outputs*sign.HashSize }
 
 // Equal reports whether two results are the same.
 func (r Result) Equal(o Result) bool { return string(r.Marshal()) == string(o.Marshal()) }
 
-// UnmarshalResult reads the layout and nothing after it.
+// UnmarshalResult decodes the layout without trailing bytes.
 func UnmarshalResult(b []byte) (Result, error) {
 	r := reader{b: b}
 	out := Result{Exit: int32(r.u32())}
@@ -271,7 +271,7 @@ func (r *reader) hash() (h sign.Hash) {
 	return h
 }
 
-// count reads how many there are of something, at most most.
+// count reads a number of items, at most most.
 func (r *reader) count(most int) int {
 	b := r.take(2)
 	if b == nil {

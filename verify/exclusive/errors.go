@@ -8,13 +8,13 @@ import (
 )
 
 var (
-	// ErrSize means that a question asks for a product that no probe may ask for.
-	ErrSize = errors.New("product of a size that no probe asks for")
+	// ErrSize means that the size of a question's product is out of bounds.
+	ErrSize = errors.New("size of the product is out of bounds")
 	// ErrWrong reports that the result that a provider signed is not the product. The record that proves it counts
 	// against the provider.
 	ErrWrong = errors.New("the provider's answer to a probe is wrong")
-	// ErrRecord means that a record or a snapshot shows nothing: its parts do not belong together, or are not signed by
-	// those it names.
+	// ErrRecord means that a record or a snapshot proves nothing: its parts do not belong together, or are not signed
+	// by the named keys.
 	ErrRecord = errors.New("not a record of this lease")
 )
 

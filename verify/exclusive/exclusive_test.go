@@ -232,7 +232,7 @@ func TestWatch(t *testing.T) {
 	for _, ms := range []int{20, 20, 21, 20, 19, 45, 20, 45, 46, 20} {
 		w, _ = w.See(exclusive.Observe(exclusive.Fit(exclusive.CPU, 0), time.Duration(ms)*time.Millisecond, 0))
 	}
-	if want := "10 probes, slowest 0.43 of what its fastest show; contended 1 times: two in a row at three fifths of the speed or less"; w.Text() != want {
+	if want := "10 probes, slowest 0.43 of the fastest; contended 1 times: two in a row at three fifths of the speed or less"; w.Text() != want {
 		t.Errorf("%q", w.Text())
 	}
 }
@@ -262,14 +262,14 @@ func TestSnapshots(t *testing.T) {
 	}{
 		"ECC":         {func(s *exclusive.Snapshot) { s.Devices[0].Uncorrectable = 2 }, true, "2 uncorrectable memory errors"},
 		"corrected":   {func(s *exclusive.Snapshot) { s.Devices[0].Correctable = 5 }, false, "2 correctable memory errors"},
-		"reloaded":    {func(s *exclusive.Snapshot) { s.Devices[0].Correctable = 0 }, false, "its memory errors are counted anew: the driver was loaded again"},
+		"reloaded":    {func(s *exclusive.Snapshot) { s.Devices[0].Correctable = 0 }, false, "memory error counters reset: driver reloaded"},
 		"fault":       {func(s *exclusive.Snapshot) { d := &s.Devices[0]; d.Xids, d.LastXid, d.FaultXid = 1, 79, 79 }, true, "1 Xid errors, of which 79 is a fault of the device"},
 		"the program": {func(s *exclusive.Snapshot) { d := &s.Devices[0]; d.Xids, d.LastXid = 1, 13 }, false, "1 Xid errors, the last 13"},
 		"another":     {func(s *exclusive.Snapshot) { s.Devices[1].UUID = "GPU-3" }, false, "it was H100 GPU-2 and is H100 GPU-3"},
 		"gone":        {func(s *exclusive.Snapshot) { s.Devices = s.Devices[:1] }, true, "H100 is gone"},
 		"silent": {func(s *exclusive.Snapshot) {
 			s.Devices[0].Tells, s.Devices[0].Correctable, s.Devices[0].TemperatureC = 0, 0, 0
-		}, false, "its driver no longer tells its errors"},
+		}, false, "driver no longer reports errors"},
 		"machine": {func(s *exclusive.Snapshot) { s.CPUs = 8 }, false, "the machine had 16 × EPYC 7B13 with 65536 MiB, and has 8 × EPYC 7B13 with 65536 MiB"},
 	} {
 		after := snapshot(exclusive.After)

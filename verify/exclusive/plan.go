@@ -22,14 +22,14 @@ var unit = [...]challenge.Shape{
 	GPU: {Rows: 2048, Columns: 2048, Depth: 32_768, Products: 1},
 }
 
-// MaxProducts is how many of them a probe asks for at most: 17·10⁹ operations of a CPU, 70·10¹² of a GPU.
+// MaxProducts is the maximum number of products of a probe: 17·10⁹ operations of a CPU, 70·10¹² of a GPU.
 const MaxProducts = 256
 
 // Target is how long a probe should take.
 const Target = 20 * time.Millisecond
 
-// Fit is a shape that hardware of so many operations a second computes in about the Target; one product where the rate
-// is not known.
+// Fit returns a shape that hardware of the given rate, in operations a second, computes in about the Target. If the
+// rate is 0, it is one product.
 func Fit(k Kind, rate uint64) challenge.Shape {
 	s := unit[k]
 	want := float64(rate) * Target.Seconds() / float64(s.Operations())
@@ -53,7 +53,7 @@ func (q Question) Kind() Kind {
 	return k
 }
 
-// Share is the part of a lease's time that its probes may take: one in so many.
+// Share is the divisor of a lease's time that gives the maximum time of its probes.
 const Share = 1000
 
 // soonFactor is how much sooner the next probe comes after a slow one, and in the beginning.
@@ -72,9 +72,9 @@ func (b Budget) Allows(cost time.Duration) bool {
 	return cost >= 0 && b.Spent >= 0 && b.Spent <= b.Lease/Share && cost <= b.Lease/Share-b.Spent
 }
 
-// Gap draws how long to wait until the next probe of such a cost, from 64 random bits. Gaps are exponential, so that
-// earlier instants say nothing about the next; their mean is such that half of the budget is spent. soon: the last was
-// slow and whether the next is too should be known earlier, or nothing is known of the units yet.
+// Gap draws the time until the next probe of a cost, from 64 random bits. Gaps are exponential, so that earlier
+// instants give no information about the next. Their mean spends half of the budget. Soon shortens the gap after a slow
+// probe, and while the units' speed is unknown.
 func (b Budget) Gap(cost time.Duration, soon bool, random uint64) time.Duration {
 	mean := 2 * Share * float64(max(cost, time.Millisecond))
 	if soon {

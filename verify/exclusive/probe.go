@@ -38,8 +38,8 @@ type Nonce [NonceSize]byte
 //	    40     8  execution under the lease, from 1
 //	    48     8  number of the probe in the execution, from 1
 //	    56    16  nonce
-//	    72    16  shape (challenge.Shape), one that Fit gives
-//	    88     8  slot, as the buyer knows it
+//	    72    16  shape (challenge.Shape), a result of Fit
+//	    88     8  slot, by the buyer's clock
 type Question struct {
 	Unit      uint8           `json:"unit,omitempty"`
 	Lease     market.LeaseID  `json:"lease"`
@@ -50,7 +50,7 @@ type Question struct {
 	At        market.Slot     `json:"at"`
 }
 
-// Check refuses questions that no buyer asks. It returns ErrSize for a product that is not a probe's.
+// Check returns an error for an invalid question, ErrSize if the size of its product is out of bounds.
 func (q Question) Check() error {
 	if q.Execution < 1 || q.Number < 1 {
 		return malformed("probe", "number %d of execution %d", q.Number, q.Execution)
@@ -75,7 +75,7 @@ func (q Question) Marshal() [QuestionSize]byte {
 	return b
 }
 
-// UnmarshalQuestion reads the layout and nothing after it, and checks it.
+// UnmarshalQuestion decodes the layout without trailing bytes, and checks it.
 func UnmarshalQuestion(b []byte) (Question, error) {
 	if len(b) != QuestionSize || b[0] != version || !zero(b[2:8]) {
 		return Question{}, malformed("probe", "%d bytes, or unknown version or reserved bytes", len(b))
@@ -193,7 +193,7 @@ func (o Opened) hash() sign.Hash {
 	return sign.Sum([]byte("starling/opened/v1"), b[:])
 }
 
-// Measured is the buyer's word for how long an answer took. Tag "starling:measure"; layout:
+// Measured is the buyer's statement of an answer's duration. Tag "starling:measure"; layout:
 //
 //	offset  size  field
 //	     0     1  version = 1
@@ -201,7 +201,7 @@ func (o Opened) hash() sign.Hash {
 //	     8    32  SHA-256( "starling/opened/v1" ‖ opened )
 //	    40     8  nanoseconds from the question to the answer
 //	    48     8  nanoseconds of the fastest round trip around it
-//	    56     8  operations a second that the units have proven or shown before; 0: nothing is known yet
+//	    56     8  operations a second that the units have proven or shown before; 0: unknown
 type Measured struct {
 	Opened  sign.Hash
 	Elapsed time.Duration
@@ -232,8 +232,8 @@ func (m Measured) Verify(d sign.Domain, buyer sign.Key, sig sign.Signature) erro
 	return sign.Verify(buyer, d.Preimage(sign.TagMeasured, b[:]), sig)
 }
 
-// Draw says which leaves of an answer are opened, ascending, and which value of each the buyer computes again: both are
-// fixed by a nonce that did not exist before the answer.
+// Draw returns the leaves of an answer to open, ascending, and the value of each that the buyer computes again. The
+// nonce must not exist before the answer.
 func Draw(a Answer, draw Nonce, s challenge.Shape) (leaves []uint32, pick func(i int) int) {
 	h := a.hash()
 	randomness := sign.Sum([]byte("starling/probe/draw/v1"), h[:], draw[:])

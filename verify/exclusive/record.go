@@ -88,7 +88,7 @@ func (r Record) Marshal() []byte {
 	return append(b, r.Openings...)
 }
 
-// UnmarshalRecord reads the layout and nothing after it. It verifies nothing; Check does.
+// UnmarshalRecord decodes the layout without trailing bytes. It does not verify; Check does.
 func UnmarshalRecord(b []byte) (Record, error) {
 	if len(b) < recordHead || len(b) > MaxRecord || b[0] != version || !zero(b[1:8]) {
 		return Record{}, malformed("probe record", "%d bytes, or unknown version or reserved bytes", len(b))
@@ -113,7 +113,7 @@ func UnmarshalRecord(b []byte) (Record, error) {
 	}
 	r.Elapsed, r.Trip = time.Duration(elapsed), time.Duration(trip)
 	if n := le.Uint32(b[328:]); uint64(n) != uint64(len(b)-332) {
-		return Record{}, malformed("probe record", "openings of %d bytes, it has %d", n, len(b)-332)
+		return Record{}, malformed("probe record", "openings: length %d, got %d bytes", n, len(b)-332)
 	}
 	r.Openings = append([]byte{}, b[332:]...)
 	return r, nil
@@ -122,9 +122,9 @@ func UnmarshalRecord(b []byte) (Record, error) {
 // Hash names the record.
 func (r Record) Hash() sign.Hash { return sign.Sum([]byte("starling/probe-record/v1"), r.Marshal()) }
 
-// Check does every check of a record that needs no other peer. It returns nil if the provider of the lease gave the
-// right answer to a question of its buyer, ErrWrong if it signed a wrong one, and ErrRecord if the record proves
-// nothing. The buyer's measured times cannot be checked.
+// Check verifies a record offline. It returns nil if the provider of the lease gave the right answer to a question of
+// its buyer, ErrWrong if it signed a wrong one, and ErrRecord if the record proves nothing. The buyer's measured times
+// cannot be checked.
 func (r Record) Check(d sign.Domain) error {
 	if err := r.Lease.Check(d); err != nil {
 		return fmt.Errorf("%w: %w", ErrRecord, err)
@@ -134,10 +134,10 @@ func (r Record) Check(d sign.Domain) error {
 		return fmt.Errorf("%w: %w", ErrRecord, err)
 	}
 	if r.Question.Lease != core.ID() {
-		return record("its question is of another lease")
+		return record("question: of another lease")
 	}
 	if uint64(r.Question.Unit) >= uint64(core.Units) {
-		return record("its question is of unit %d of %d", r.Question.Unit, core.Units)
+		return record("question: of unit %d of %d", r.Question.Unit, core.Units)
 	}
 	for _, s := range []struct {
 		what string
@@ -145,7 +145,7 @@ func (r Record) Check(d sign.Domain) error {
 	}{
 		{"the question", r.Question.Verify(d, core.Buyer, r.QuestionSig)},
 		{"the answer", r.Answer().Verify(d, core.Provider, r.AnswerSig)},
-		{"what was opened", r.Opened().Verify(d, core.Provider, r.OpenedSig)},
+		{"opened entries", r.Opened().Verify(d, core.Provider, r.OpenedSig)},
 		{"the measure", r.Measured().Verify(d, core.Buyer, r.MeasuredSig)},
 	} {
 		if s.err != nil {

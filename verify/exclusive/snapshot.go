@@ -17,7 +17,7 @@ const (
 	MaxSnapshot = 8 << 10
 )
 
-// When says at which end of an execution a snapshot was taken.
+// When is the end of an execution at which a snapshot was taken.
 type When uint8
 
 // The two ends.
@@ -34,9 +34,9 @@ func (w When) String() string {
 	return "before"
 }
 
-// Snapshot is a provider's statement about the hardware of an execution. It proves nothing, but it is signed before
-// anybody knows of a later fault. Tag "starling:health", signed by the lease's provider and countersigned by its buyer,
-// both over the layout, little-endian; text is u8 length ‖ UTF-8:
+// Snapshot is a provider's statement about the hardware of an execution. It is not a proof, but it is signed before a
+// later fault can be known. Tag "starling:health", signed by the lease's provider and countersigned by its buyer, both
+// over the layout, little-endian; text is u8 length ‖ UTF-8:
 //
 //	offset  size  field
 //	     0     1  version = 1
@@ -58,7 +58,7 @@ func (w When) String() string {
 //	      UUID: text
 //	      model: text
 //	      reasons why the clock is lower than it could be, joined by ", ": text
-//	   2  which of the following the driver reports: bit 0 temperature, 1 clock, 2 ECC, 3 Xid; of the others all is 0
+//	   2  the figures that the driver reports: bit 0 temperature, 1 clock, 2 ECC, 3 Xid; unreported ones are 0
 //	   2  temperature, °C
 //	   4  clock, MHz
 //	   8  memory errors since the driver was loaded: correctable
@@ -149,7 +149,7 @@ func (d Device) check() error {
 	case !none(TellsTemperature, uint64(d.TemperatureC)) || !none(TellsClock, uint64(d.ClockMHz)) ||
 		!none(TellsECC, d.Correctable, d.Uncorrectable) ||
 		!none(TellsXid, d.Xids, uint64(d.LastXid), uint64(d.FaultXid)):
-		return malformed("snapshot", "a figure that the driver does not tell")
+		return malformed("snapshot", "a figure that the driver does not report")
 	}
 	return nil
 }
@@ -193,7 +193,7 @@ const (
 	deviceTail   = 2 + 2 + 4 + 3*8 + 2*4
 )
 
-// UnmarshalSnapshot reads the layout and nothing after it, and checks it.
+// UnmarshalSnapshot decodes the layout without trailing bytes, and checks it.
 func UnmarshalSnapshot(b []byte) (Snapshot, error) {
 	if len(b) <= snapshotHead || len(b) > MaxSnapshot || b[0] != version || !zero(b[3:8]) || b[2] > MaxDevices {
 		return Snapshot{}, malformed("snapshot", "%d bytes, or unknown version or reserved bytes", len(b))
@@ -214,7 +214,7 @@ func UnmarshalSnapshot(b []byte) (Snapshot, error) {
 		s.Devices = append(s.Devices, d)
 	}
 	if r.short || len(r.rest) != 0 {
-		return Snapshot{}, malformed("snapshot", "cut off, or longer than it says")
+		return Snapshot{}, malformed("snapshot", "truncated, or data after the end")
 	}
 	return s, s.Check()
 }
@@ -247,7 +247,7 @@ func (s Snapshot) Verify(d sign.Domain, by sign.Key, sig sign.Signature) error {
 	return sign.Verify(by, d.Preimage(sign.TagHealth, s.Marshal()), sig)
 }
 
-// Change is something that is not after an execution as it was before.
+// Change is a difference between the snapshots before and after an execution.
 type Change struct {
 	Unit market.UnitID `json:"unit,omitzero"` // zero: the machine
 	Text string        `json:"text"`
@@ -278,13 +278,13 @@ func Changes(before, after Snapshot) []Change {
 			continue
 		}
 		if a.UUID != b.UUID || a.Model != b.Model {
-			add(b.Unit, false, "it was %s %s and is %s %s", b.Model, b.UUID, a.Model, a.UUID)
+			add(b.Unit, false, "was %s %s, is %s %s", b.Model, b.UUID, a.Model, a.UUID)
 		}
 		b.compare(a, add)
 	}
 	for _, a := range after.Devices {
 		if !was[a.Unit] {
-			add(a.Unit, false, "%s was not there before", a.Model)
+			add(a.Unit, false, "%s: not in the snapshot before", a.Model)
 		}
 	}
 	return out
@@ -295,7 +295,7 @@ func (d Device) compare(after Device, add func(u market.UnitID, fault bool, form
 	if d.Tells&after.Tells&TellsECC != 0 {
 		switch {
 		case after.Uncorrectable < d.Uncorrectable || after.Correctable < d.Correctable:
-			add(d.Unit, false, "its memory errors are counted anew: the driver was loaded again")
+			add(d.Unit, false, "memory error counters reset: driver reloaded")
 		default:
 			if n := after.Uncorrectable - d.Uncorrectable; n > 0 {
 				add(d.Unit, true, "%d uncorrectable memory errors", n)
@@ -308,7 +308,7 @@ func (d Device) compare(after Device, add func(u market.UnitID, fault bool, form
 	if d.Tells&after.Tells&TellsXid != 0 {
 		switch n := after.Xids - d.Xids; {
 		case after.Xids < d.Xids:
-			add(d.Unit, false, "its Xid errors are counted anew: the peer was started again")
+			add(d.Unit, false, "Xid error counters reset: peer restarted")
 		case n > 0 && after.FaultXid != 0 && (after.LastXid == after.FaultXid || d.FaultXid != after.FaultXid):
 			add(d.Unit, true, "%d Xid errors, of which %d is a fault of the device", n, after.FaultXid)
 		case n > 0:
@@ -316,6 +316,6 @@ func (d Device) compare(after Device, add func(u market.UnitID, fault bool, form
 		}
 	}
 	if gone := d.Tells &^ after.Tells; gone&(TellsECC|TellsXid) != 0 {
-		add(d.Unit, false, "its driver no longer tells its errors")
+		add(d.Unit, false, "driver no longer reports errors")
 	}
 }

@@ -13,13 +13,13 @@ type Verdict uint8
 
 // The verdicts.
 const (
-	// Learning: too little is known of the units to compare with.
+	// Learning: too few probes to compare with.
 	Learning Verdict = iota
-	// Fine: more than three fifths of the speed that is known.
+	// Fine: more than three fifths of the known speed.
 	Fine
-	// Slow: three fifths of it or less, for the first time in a row.
+	// Slow: three fifths of the known speed or less, after a probe that was not slow.
 	Slow
-	// Contended: again. Somebody else computes with the units.
+	// Contended: slow again. The units are shared.
 	Contended
 )
 
@@ -38,8 +38,8 @@ func Observe(s challenge.Shape, elapsed, trip time.Duration) Observation {
 	return Observation{Operations: s.Operations(), Elapsed: elapsed, Trip: trip}
 }
 
-// Rate is operations a second. The fastest of several round trips is taken off, which no answer can beat: so it is
-// never more than the hardware does unless the provider holds its pings, and less by whatever the network took longer.
+// Rate returns operations a second. It subtracts the fastest of several round trips, which no answer can beat. So it
+// never exceeds the hardware's rate, unless the provider delays pings. Other network time reduces it.
 func (o Observation) Rate() uint64 {
 	took := max(o.Elapsed-max(o.Trip, 0), time.Microsecond)
 	hi, lo := mul(o.Operations, uint64(time.Second))
@@ -61,7 +61,7 @@ const (
 // that is hot does seven tenths.
 func slowAt(known uint64) uint64 { return known/5*3 + known%5*3/5 }
 
-// Watch is the rule, over all probes of one lease. It is a value; the zero Watch knows nothing.
+// Watch applies the rule to all probes of one lease. It is a value; the zero Watch has no probes.
 type Watch struct {
 	// operations a second that audits proved for the lease's units; 0: not known
 	Proven  uint64   `json:"proven,omitempty"`
@@ -69,13 +69,13 @@ type Watch struct {
 	InARow  int      `json:"inARow,omitempty"`  // slow ones, up to the last
 	Probes  int      `json:"probes"`            // right answers
 	Alarms  int      `json:"alarms,omitempty"`  // times that contention was seen
-	// least rate of those that were judged, in millionths of the speed known then
+	// least rate of a judged probe, in millionths of the speed known then
 	Slowest uint64 `json:"slowest,omitempty"`
 }
 
 // Known is the speed that the next probe is compared with, operations a second: the proven speed, or else the median of
 // the five fastest probes. A few wrong measurements do not move the median. With five probes or more it only grows. It
-// is 0 while nothing is known.
+// is 0 if unknown.
 func (w Watch) Known() uint64 {
 	switch {
 	case w.Proven > 0:
@@ -86,7 +86,7 @@ func (w Watch) Known() uint64 {
 	return w.Fastest[len(w.Fastest)/2]
 }
 
-// Last is the speed for sizing the next probe; 0: nothing is known.
+// Last is the speed for sizing the next probe; 0 if unknown.
 func (w Watch) Last() uint64 {
 	if known := w.Known(); known > 0 || len(w.Fastest) == 0 {
 		return known
@@ -131,7 +131,7 @@ func (w Watch) Text() string {
 		text = "1 probe"
 	}
 	if w.Slowest > 0 {
-		of := "what its fastest show"
+		of := "the fastest"
 		if w.Proven > 0 {
 			of = "proven"
 		}

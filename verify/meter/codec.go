@@ -38,7 +38,7 @@ func decode(b []byte, into any) error {
 		return fmt.Errorf("%w: %w", ErrState, err)
 	}
 	if _, err := dec.Token(); err != io.EOF {
-		return fmt.Errorf("%w: bytes after it", ErrState)
+		return fmt.Errorf("%w: trailing bytes", ErrState)
 	}
 	return nil
 }

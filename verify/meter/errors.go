@@ -8,7 +8,7 @@ import (
 )
 
 var (
-	// ErrTerms: the terms cannot be metered; nothing may start under them.
+	// ErrTerms: the terms cannot be metered; no work may start under them.
 	ErrTerms = errors.New("meter: bad terms")
 	// ErrState: bytes are not a journalled state of this machine, or of another lease.
 	ErrState = errors.New("meter: not a state of this lease")
@@ -16,15 +16,15 @@ var (
 
 // Rules of metering, beside those of verify.
 const (
-	// A receipt is not proposed before its last slot is over, by the payer's clock and the skew. Try again.
+	// A receipt may be proposed only after its last slot, by the payer's clock and the skew. Try again.
 	RuleEarly    verify.Rule = "early"
 	RuleInterval verify.Rule = "interval"  // A receipt covers exactly one interval; a final one at most that.
 	RuleStart    verify.Rule = "start"     // The seller starts when the payer does, give or take the skew.
 	RuleUsage    verify.Rule = "usage"     // No more CPU time than the units have.
 	RuleUnpaid   verify.Rule = "unpaid"    // A receipt stays within the last voucher's payment.
 	RuleConflict verify.Rule = "conflict"  // The seller signs one receipt per number.
-	RuleOver     verify.Rule = "over"      // Nothing is co-signed after the lease is settled.
-	RuleNotBegun verify.Rule = "not-begun" // Nothing is co-signed before the payer has started.
+	RuleOver     verify.Rule = "over"      // No receipt is co-signed after the lease is settled.
+	RuleNotBegun verify.Rule = "not-begun" // No receipt is co-signed before the payer has started.
 )
 
 // UnexpectedEvent reports that an event belongs to the other machine or cannot happen in this state. It is a

@@ -6,26 +6,26 @@ import (
 	"github.com/starling-network/starling/verify"
 )
 
-// Event is something that happened to a machine. Sealed.
+// Event is an input of a machine. Sealed.
 type Event interface{ event() }
 
 type (
 	// VoucherReceived: the payer sent a voucher. To the Seller.
 	VoucherReceived struct{ Voucher verify.SignedVoucher }
-	// UsageSampled: the execution has used so much CPU time since it began. To the Seller; give a last one before
+	// UsageSampled: the CPU time that the execution has used since it began. To the Seller; the last one precedes
 	// WorkEnded.
 	UsageSampled struct{ CPUMillis uint64 }
-	// TakenOver: the execution began under the lease before this one, which is over. CPUMillis is the CPU time that it
-	// had used by then, which is not this lease's. To the Seller, before its first UsageSampled.
+	// TakenOver: the execution began under the preceding lease, which has ended. CPUMillis is the CPU time that it had
+	// used by then, which does not count for this lease. To the Seller, before its first UsageSampled.
 	TakenOver struct{ CPUMillis uint64 }
 	// CosignatureReceived: the payer signed the receipt of that number. To the Seller, after a voucher that came with
-	// it: if the grace has passed, the voucher is what keeps the work from being stopped.
+	// it. After the grace, only that voucher prevents a stop of the work.
 	CosignatureReceived struct {
 		Seq uint64
 		Sig sign.Signature
 	}
-	// WorkEnded: the execution is over, by itself or because it was stopped, since slot At (0, or one to come: now). To
-	// the Seller, once, also after StopWork.
+	// WorkEnded: the execution has ended, by itself or by a stop, since slot At (0 or a future slot: now). To the
+	// Seller, once, also after StopWork.
 	WorkEnded struct {
 		Output sign.Hash
 		At     market.Slot
@@ -41,8 +41,7 @@ type (
 	// Signed: a receipt that both have signed already, the buyer's side by an earlier supervisor. To the Payer, in
 	// order, before anything else after it was handed over. Known receipts are ignored.
 	Signed struct{ Receipt verify.Receipt }
-	// Stopped: the buyer wants no more of this lease. To the Payer. The reason is for people, at most 200 bytes are
-	// kept.
+	// Stopped: the buyer ends the lease. To the Payer. The reason is for display; at most 200 bytes are kept.
 	Stopped struct{ Reason string }
 
 	// Ticked: time passed. To both, at least once in each interval and at Wake. Each tick repeats unanswered effects; a
@@ -61,7 +60,7 @@ func (Signed) event()              {}
 func (Stopped) event()             {}
 func (Ticked) event()              {}
 
-// Effect is something the shell must do, in order. Sealed.
+// Effect is an action for the shell, to be carried out in order. Sealed.
 type Effect interface{ effect() }
 
 type (
@@ -97,13 +96,13 @@ type (
 		Reason Reason
 		Detail string // the reason in Stopped
 	}
-	// Refuse: answer the proposal with this. Rule early means: ask again. Of the Payer.
+	// Refuse: answer the proposal with this rule. Rule early means that the proposal may be repeated. Of the Payer.
 	Refuse struct {
 		Seq    uint64
 		Reason *verify.RuleError
 	}
 
-	// Settled: the lease is over and costs Amount. Agreed: by a final receipt that both signed. Otherwise the other
+	// Settled: the lease has ended and costs Amount. Agreed: by a final receipt that both signed. Otherwise the other
 	// side did not answer in time. Then Amount is the co-signed amount for the payer and the claimable one for the
 	// seller, and they may differ by one interval. Of both, the last effect.
 	Settled struct {
@@ -123,16 +122,16 @@ func (StopPaying) effect()      {}
 func (Refuse) effect()          {}
 func (Settled) effect()         {}
 
-// Reason says why work or payment stops. The words are stable.
+// Reason is the cause of a stop of work or payment. The values are stable.
 type Reason string
 
 // The reasons, one sentence each.
 const (
 	ReasonNoVoucher    Reason = "no voucher"    // The next interval was not paid within the grace.
 	ReasonNoReceipt    Reason = "no receipt"    // The receipt of a paid interval did not come in time.
-	ReasonLeaseEnded   Reason = "lease ended"   // The lease's last slot is over.
+	ReasonLeaseEnded   Reason = "lease ended"   // The lease's last slot has passed.
 	ReasonCapReached   Reason = "cap reached"   // The lease's cap is used up.
 	ReasonNotActivated Reason = "not activated" // The activate-before slot passed before the start.
 	ReasonConflict     Reason = "conflict"      // The seller signed two receipts under one number.
-	ReasonStopped      Reason = "stopped"       // The buyer wanted it.
+	ReasonStopped      Reason = "stopped"       // The buyer requested it.
 )

@@ -63,16 +63,16 @@ func NewPayer(t Terms) (Payer, error) {
 // State is where the machine stands.
 func (m Payer) State() PayerState { return m.s.State }
 
-// Settled reports whether the lease is over for the payer.
+// Settled reports whether the lease is settled for the payer.
 func (m Payer) Settled() bool { return m.s.State == PayerSettled }
 
-// Reason is why nothing more is paid; "" while it is, or when the seller ended the lease.
+// Reason is why payment stopped; "" while it continues, or if the seller ended the lease.
 func (m Payer) Reason() Reason { return m.s.Reason }
 
-// Last is the last co-signed receipt; Seq 0 when there is none.
+// Last is the last co-signed receipt; Seq is 0 if there is none.
 func (m Payer) Last() verify.ReceiptCore { return m.chain.Last() }
 
-// LastSig is the seller's signature under Last; zero when there is none.
+// LastSig is the seller's signature of Last; zero if there is none.
 func (m Payer) LastSig() sign.Signature { return m.s.LastSig }
 
 // Began is the slot in which billing begins: by the first receipt, before that by the payer's clock.
@@ -83,15 +83,14 @@ func (m Payer) Began() market.Slot {
 	return m.s.Started
 }
 
-// Voucher is the last voucher issued; nil when there is none. Until a final receipt lowers it, its amount can still be
-// claimed from the payer.
+// Voucher is the last issued voucher; nil if there is none. Its amount can be claimed until a final receipt lowers it.
 func (m Payer) Voucher() *verify.Voucher { return m.s.Voucher }
 
 // Owed is the amount of the co-signed receipts.
 func (m Payer) Owed() market.Amount { return m.chain.Last().Cumulative }
 
-// PaidUntil is the slot to which the last voucher pays, as far as the payer knows when billing began; 0 when there is
-// none.
+// PaidUntil is the slot to which the last voucher pays, by the payer's estimate of the start of billing; 0 without a
+// voucher.
 func (m Payer) PaidUntil() market.Slot {
 	v := m.s.Voucher
 	if v == nil {
@@ -100,7 +99,7 @@ func (m Payer) PaidUntil() market.Slot {
 	return min(v.Horizon, after(m.Began(), m.terms.slotsFor(v.Cumulative)), m.terms.last(m.Began()))
 }
 
-// horizon is the end of the interval for which the next receipt is, as far as the payer can know it.
+// horizon is the end of the next receipt's interval, by the payer's estimate.
 func (m Payer) horizon() market.Slot {
 	if last := m.chain.Last(); last.Seq > 0 {
 		return m.terms.next(m.chain.Start(), last.To)
@@ -116,7 +115,7 @@ func (m Payer) firstHorizon() market.Slot {
 	return min(after(m.s.Started, m.terms.SkewSlots+m.terms.IntervalSlots), m.terms.Core.End)
 }
 
-// Wake is the slot at which the machine wants its next Ticked at the latest. Zero: none.
+// Wake is the latest slot for the next Ticked; 0 means none.
 func (m Payer) Wake() market.Slot {
 	switch m.s.State {
 	case PayerPaying:
@@ -128,8 +127,8 @@ func (m Payer) Wake() market.Slot {
 	return 0
 }
 
-// overdue is the slot in which a receipt is missing, or the lease is over. A seller that is only slow is waited for: it
-// costs nothing, as the next interval is paid after the receipt.
+// overdue is the slot from which a receipt is overdue, or the end of the lease. Waiting for a slow seller costs
+// nothing, since the next interval is paid after the receipt.
 func (m Payer) overdue() market.Slot {
 	return after(max(m.horizon(), m.resumed), max(m.terms.GraceSlots+m.terms.SkewSlots, m.terms.ReceiptSlots))
 }
@@ -143,7 +142,7 @@ func (m Payer) giveUp() market.Slot {
 // have been done before the crash; repeating it is harmless.
 func (m Payer) Resume(now market.Slot) (Payer, []Effect, error) {
 	if m.s.State == PayerPaying && now < after(m.PaidUntil(), m.terms.GraceSlots) {
-		m.resumed = now // the seller works on, and has had nobody to show receipts to
+		m.resumed = now // the seller works on, and had no payer to send receipts to
 	}
 	m, fx, err := m.Step(now, Ticked{})
 	if err != nil {

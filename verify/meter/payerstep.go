@@ -26,7 +26,7 @@ func (m Payer) Step(now market.Slot, ev Event) (Payer, []Effect, error) {
 	return step.m, append([]Effect{Persist{State: state}}, step.fx...), nil
 }
 
-// payerStep is one step under way. dirty: the journal must know before anybody else does.
+// payerStep is one step in progress. Dirty: the state must be journalled before any effect.
 type payerStep struct {
 	m     Payer
 	now   market.Slot
@@ -49,11 +49,11 @@ func (p *payerStep) take(ev Event) error {
 			p.settle(0, true)
 		case PayerPaying:
 			p.stop(ReasonStopped, ev.Reason)
-		case PayerStopping, PayerSettled: // said before
+		case PayerStopping, PayerSettled: // reported before
 		}
 	case Ticked:
 		if p.m.s.State == PayerPaying && p.m.s.Last == nil && p.now < p.m.overdue() {
-			p.fx = append(p.fx, IssueVoucher{Voucher: *p.m.s.Voucher}) // nothing shows yet that the seller has it
+			p.fx = append(p.fx, IssueVoucher{Voucher: *p.m.s.Voucher}) // the seller has not acknowledged it yet
 		}
 	default:
 		return &UnexpectedEvent{State: string(p.m.s.State), Event: ev}
@@ -61,7 +61,7 @@ func (p *payerStep) take(ev Event) error {
 	return nil
 }
 
-// started pays the first interval, wherever within the skew the seller's clock makes it begin.
+// started pays the first interval, for any begin within the skew of the seller's clock.
 func (p *payerStep) started() error {
 	t, s := p.m.terms, &p.m.s
 	if s.State == PayerPaying {
@@ -91,8 +91,8 @@ func (p *payerStep) started() error {
 	return nil
 }
 
-// restarted issues another first voucher to a seller that may have missed the first interval: it was slow, or the
-// voucher was under way. It is for the same amount, so no more is at stake, and the seller may begin under either.
+// restarted issues another first voucher to a seller that may have missed the first interval, because the seller or the
+// voucher was slow. It is for the same amount, so the risk does not grow, and the seller may begin under either.
 func (p *payerStep) restarted() {
 	s := &p.m.s
 	if s.Earliest == 0 {
@@ -125,7 +125,7 @@ func (p *payerStep) proposed(ev ReceiptProposed) error {
 	return p.cosigned(chain, ev.Core, ev.Sig)
 }
 
-// cosigned goes on from a receipt that both have signed: it is paid, and the next interval with it.
+// cosigned continues after a receipt that both sides have signed: it pays the receipt and the next interval.
 func (p *payerStep) cosigned(chain verify.Chain, core verify.ReceiptCore, sig sign.Signature) error {
 	s := &p.m.s
 	p.m.chain, s.Last, s.LastSig, s.First, p.dirty = chain, &core, sig, chain.Start(), true
@@ -175,7 +175,8 @@ func (p *payerStep) signed(r verify.Receipt) error {
 	return p.cosigned(chain, r.ReceiptCore, r.ProviderSig)
 }
 
-// again answers a receipt whose number was co-signed before: the same receipt with the same answer, another one never.
+// again answers a receipt with a number that was co-signed before: the same receipt gets the same answer, any other is
+// refused.
 func (p *payerStep) again(ev ReceiptProposed) {
 	s := &p.m.s
 	if ev.Core == *s.Last {
@@ -217,7 +218,7 @@ func (p *payerStep) check(ev ReceiptProposed) (verify.Chain, *verify.RuleError) 
 	switch {
 	case r.To > end || r.To < end && !r.Final():
 		return chain, refuse(RuleInterval, "ends in slot %d, the interval in %d", r.To, end)
-	case r.To > after(p.now, t.SkewSlots) && r.To > r.From: // an empty one says that the lease ended before it began
+	case r.To > after(p.now, t.SkewSlots) && r.To > r.From: // an empty one: the lease ended before it began
 		return chain, refuse(RuleEarly, "ends in slot %d, it is %d", r.To, p.now)
 	case r.Cumulative > s.Voucher.Cumulative || r.To > s.Voucher.Horizon:
 		return chain, refuse(RuleUnpaid, "%d until slot %d, paid is %d until %d",

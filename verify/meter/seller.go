@@ -20,10 +20,10 @@ type SellerState string
 
 // The states of a Seller, one sentence each.
 const (
-	SellerWaiting  SellerState = "waiting"  // The first interval is not paid; nothing runs.
+	SellerWaiting  SellerState = "waiting"  // The first interval is not paid; the work has not started.
 	SellerWorking  SellerState = "working"  // The execution runs and is paid, or within the grace.
-	SellerStopping SellerState = "stopping" // StopWork was said; the execution's end is awaited.
-	SellerClosing  SellerState = "closing"  // Work is over; receipts up to the final one wait for the cosignature.
+	SellerStopping SellerState = "stopping" // StopWork was emitted; waiting for the execution's end.
+	SellerClosing  SellerState = "closing"  // The work has ended; the last receipts wait for the cosignature.
 	SellerSettled  SellerState = "settled"  // Over.
 )
 
@@ -78,13 +78,13 @@ func NewSeller(t Terms, now, free market.Slot) (Seller, error) {
 // State is where the machine stands.
 func (m Seller) State() SellerState { return m.s.State }
 
-// Settled reports whether the lease is over for the seller.
+// Settled reports whether the lease is settled for the seller.
 func (m Seller) Settled() bool { return m.s.State == SellerSettled }
 
-// begin returns the slot in which billing begins under a first voucher. Its horizon says when the payer began: an
-// interval and the skew before. Where the voucher was under way for longer than the skew, or the payer's clock is
-// behind by more, billing begins in the last slot that the payer accepts, if the units were free then and the interval
-// is not over.
+// begin returns the slot in which billing begins under a first voucher. The payer began one interval and the skew
+// before the voucher's horizon. If the voucher took longer than the skew, or the payer's clock is behind by more,
+// billing begins in the last slot that the payer accepts. This requires that the units were free then, and that the
+// interval has not ended.
 func (m Seller) begin(v verify.Voucher) market.Slot {
 	start, latest := m.s.Start, before(v.Horizon, m.terms.IntervalSlots)
 	if v.Horizon >= m.terms.Core.End || latest >= start || v.Horizon < start {
@@ -96,8 +96,8 @@ func (m Seller) begin(v verify.Voucher) market.Slot {
 // Start is the slot in which billing begins.
 func (m Seller) Start() market.Slot { return m.s.Start }
 
-// Until is the slot after the last one that the lease may be paid for; 0 until its work is over, and if none is. An
-// extension that was given back before its time has not begun: its start is still to come, and its units are free.
+// Until is the slot after the last payable one of the lease. It is 0 before the work ends, and if no slot is payable.
+// An extension that was returned before its start never began, and its units are free.
 func (m Seller) Until() market.Slot {
 	if m.s.EndedAt <= m.s.Start {
 		return 0
@@ -105,7 +105,7 @@ func (m Seller) Until() market.Slot {
 	return min(m.s.EndedAt, m.terms.Core.End)
 }
 
-// Last is the last co-signed receipt; Seq 0 when there is none.
+// Last is the last co-signed receipt; Seq is 0 if there is none.
 func (m Seller) Last() verify.ReceiptCore { return m.chain.Last() }
 
 // TakenAt is the execution's CPU time when it was taken over from the lease before. taken is false before TakenOver.
@@ -116,7 +116,7 @@ func (m Seller) TakenAt() (cpuMillis uint64, taken bool) {
 	return *m.s.TakenAt, true
 }
 
-// Voucher is the best voucher, which the provider submits to claim. It is nil when there is none.
+// Voucher is the best voucher, which the provider submits to claim. It is nil if there is none.
 func (m Seller) Voucher() *verify.SignedVoucher { return m.s.Voucher }
 
 // Closing is the final voucher, for exactly the settled amount; nil before it came.
@@ -170,8 +170,8 @@ func (m Seller) Claim(now market.Slot) market.Amount {
 	return min(owed, m.s.Voucher.Cumulative)
 }
 
-// Wake is the slot at which the machine wants its next Ticked at the latest; ticks in between do no harm. Zero: as soon
-// as a proposal should be repeated, or never again once settled.
+// Wake is the latest slot for the next Ticked; earlier ticks are harmless. Zero means when a proposal is due for
+// repetition, or never once settled.
 func (m Seller) Wake() market.Slot {
 	grace := after(m.PaidUntil(), m.terms.GraceSlots)
 	switch {

@@ -5,7 +5,7 @@ import (
 	"github.com/starling-network/starling/verify"
 )
 
-// sellerStep is one step under way. dirty: the journal must know before anybody else does.
+// sellerStep is one step in progress. Dirty: the state must be journalled before any effect.
 type sellerStep struct {
 	m     Seller
 	now   market.Slot
@@ -93,7 +93,7 @@ func (p *sellerStep) closing(v verify.SignedVoucher) error {
 	case final == nil || !final.Final():
 		return refuse(verify.RuleFinal, "a final voucher before the final receipt")
 	case v.Cumulative != final.Cumulative:
-		return refuse(verify.RuleCumulative, "the final voucher pays %d, the final receipt says %d",
+		return refuse(verify.RuleCumulative, "final voucher: pays %d, the final receipt has %d",
 			v.Cumulative, final.Cumulative)
 	case p.m.s.Closing == nil:
 		p.m.s.Closing, p.dirty = &v, true
@@ -141,7 +141,7 @@ func (p *sellerStep) ended(ev WorkEnded) {
 			s.Quit = at
 		}
 		s.State, s.EndedAt, s.Output, p.dirty = SellerClosing, end, ev.Output, true
-	case SellerClosing, SellerSettled: // said before
+	case SellerClosing, SellerSettled: // reported before
 	}
 }
 
@@ -198,7 +198,7 @@ func (p *sellerStep) advance() error {
 	return nil
 }
 
-// propose makes the receipt of the slots up to to. It becomes the only one that will ever bear its number.
+// propose makes the receipt of the slots up to to. No other receipt will ever have its number.
 func (p *sellerStep) propose(to market.Slot, final bool) error {
 	s := &p.m.s
 	from := p.m.from()

@@ -10,8 +10,7 @@ import (
 	"github.com/starling-network/starling/verify"
 )
 
-// Terms are the parameters of a lease that both sides know before it runs. Both must use the same, or they refuse each
-// other's messages.
+// Terms is the agreed parameters of a lease. Both sides must use the same, or they refuse each other's messages.
 type Terms struct {
 	Domain        sign.Domain
 	Core          market.LeaseCore
@@ -19,13 +18,13 @@ type Terms struct {
 	Escrow        sign.Key      // address of the escrow; zero on a free network
 	Supervision   uint64        // epoch under which the job is supervised
 	IntervalSlots uint64        // slots in a metering interval, at least 1
-	GraceSlots    uint64        // unpaid slots the seller works while the next voucher is on its way, at least 1
-	SkewSlots     uint64        // how far the two sides' views of the current slot may be apart
+	GraceSlots    uint64        // unpaid slots that the seller works before the next voucher, at least 1
+	SkewSlots     uint64        // maximum difference between the two sides' current slots
 	// the most that the buyer pays ahead, of whole intervals; never more than it paid before. 0: one interval
 	AheadSlots  uint64
 	SettleSlots uint64 // how long one waits for the other at the end; 0: interval + 4·(grace + skew)
-	// how long the payer waits for a receipt after the end of its interval, if that is more than grace + skew. Nothing
-	// is paid meanwhile.
+	// timeout of the payer for a receipt after the end of its interval, if more than grace + skew; there are no
+	// payments in this time
 	ReceiptSlots uint64
 	SlotMillis   uint64 // nominal length of a slot, for the bound on usage
 	MilliCPU     uint64 // the CPU limit of all units together, to bound usage; 0: no bound
@@ -102,8 +101,9 @@ func (t Terms) next(start, from market.Slot) market.Slot {
 	return min(after(from, t.IntervalSlots), t.last(start))
 }
 
-// ahead is the slot to which a buyer pays that co-signed the slots from start to slot to: as many slots on as were paid
-// before, at least one interval, at most AheadSlots. So it risks no more than it was served for.
+// ahead is the slot to which a buyer pays after it co-signed the slots from start to to. It extends payment by the
+// number of slots paid before, at least one interval, at most AheadSlots. So the buyer risks at most the amount of work
+// that it received.
 func (t Terms) ahead(start, to market.Slot) market.Slot {
 	n := max(min(uint64(to-start), t.AheadSlots), t.IntervalSlots)
 	return min(after(to, n-n%t.IntervalSlots), t.last(start))
@@ -115,7 +115,7 @@ func (t Terms) owed(start, to market.Slot) (market.Amount, error) {
 	return t.Core.Rate.Owed(uint64(to - start))
 }
 
-// usable is the most CPU time that the units can use in so many slots; false when there is no bound.
+// usable is the maximum CPU time of the units in the given slots; false if there is no bound.
 func (t Terms) usable(slots uint64) (uint64, bool) {
 	if t.MilliCPU == 0 {
 		return 0, false

@@ -25,7 +25,7 @@ const (
 	proofHead = 5 // index u16 ‖ units u16 ‖ count u8
 )
 
-// Leased is a lease that both signed, and the proof that the notice's unit is one of its units.
+// Leased is a lease that both sides signed, and the proof that it contains the notice's unit.
 type Leased struct {
 	Lease market.Lease     `json:"lease"`
 	In    market.UnitProof `json:"in"`
@@ -48,7 +48,7 @@ type Notice struct {
 	Receipts []verify.Receipt `json:"receipts"`
 }
 
-// Marshal returns the layout. The notice must be one of Of, Join or Read, and not empty.
+// Marshal returns the layout. The notice must be a result of Of, Join or Read, and not empty.
 func (n Notice) Marshal() []byte {
 	out := append(make([]byte, 0, MaxSize), version, byte(len(n.Leases)))
 	for _, l := range n.Leases {
@@ -62,7 +62,7 @@ func (n Notice) Marshal() []byte {
 	return out
 }
 
-// Unmarshal reads the layout and nothing after it. It verifies nothing; Check does.
+// Unmarshal decodes the layout without trailing bytes. It does not verify; Check does.
 func Unmarshal(b []byte) (Notice, error) {
 	var n Notice
 	if len(b) < 3 || len(b) > MaxSize || b[0] != version {
@@ -101,9 +101,9 @@ func Unmarshal(b []byte) (Notice, error) {
 	return n, nil
 }
 
-// Once verifies the signatures over a part of a notice, its bytes with the signatures, unless they were found good
-// before: of one notice to the next of its place most parts stay. It must remember no more of a part than that it was
-// good, and of one domain. nil verifies every time.
+// Once verifies the signatures of a part of a notice, unless the same bytes were verified before: successive notices of
+// a place share most parts. It must remember no more of a part than that it was good, and of one domain. nil verifies
+// every time.
 type Once func(part []byte, verify func() error) error
 
 // Read is Unmarshal and Check: peers read every notice from elsewhere with it.
@@ -118,9 +118,9 @@ func Read(d sign.Domain, c Calendar, p Place, b []byte, once Once) (Notice, erro
 	return n, nil
 }
 
-// Check verifies everything in a notice: its order and bounds, that each lease is by the place's provider, contains its
-// unit and is signed by both, that each receipt is of one of the leases, meets the place's hour and is signed by both.
-// Bounds and order come before any signature, so that nonsense costs nothing.
+// Check verifies a notice's order and bounds. Each lease must be by the place's provider, contain its unit and be
+// signed by both sides. Each receipt must be of one of the leases, overlap the place's hour and be signed by both
+// sides. Bounds and order are checked before signatures, so that invalid input is cheap.
 func (n Notice) Check(d sign.Domain, c Calendar, p Place, once Once) error {
 	if err := n.shape(c, p); err != nil {
 		return err
@@ -186,8 +186,8 @@ func (n Notice) shape(c Calendar, p Place) error {
 	return nil
 }
 
-// Of is the notice of one lease at a place: of its receipts, which both have signed, those that stay. It is empty when
-// none meets the hour. The error says that the place's unit is not one of units.
+// Of returns the notice of one lease at a place, with the receipts to keep; both sides have signed them. It is empty if
+// no receipt overlaps the hour. It returns an error if the place's unit is not among units.
 func Of(c Calendar, p Place, l market.Lease, units []market.UnitID, rs []verify.Receipt) (Notice, error) {
 	in, err := market.ProveUnit(units, p.Unit)
 	if err != nil {
@@ -200,9 +200,9 @@ func Of(c Calendar, p Place, l market.Lease, units []market.UnitID, rs []verify.
 	return Notice{Leases: []Leased{{l, in}}, Receipts: rs}, nil
 }
 
-// Join is the union of the notices of one place, as far as there is room. It prefers the pairs of receipts that prove a
+// Join returns the union of the notices of one place, within the limits. It prefers the pairs of receipts that prove a
 // double sale, one for each two leases, and then the receipts over the roundest slots. The order of the notices matters
-// only for parts without room. They must have been checked, or be the caller's own.
+// only for dropped parts. The notices must be checked, or the caller's own.
 func Join(c Calendar, p Place, ns ...Notice) Notice {
 	leases := map[market.LeaseID]Leased{}
 	receipts := map[sign.Hash]verify.Receipt{}
@@ -260,8 +260,8 @@ func (n Notice) Conflicts(c Calendar, p Place) []verify.Conflict {
 	return out
 }
 
-// Better returns the index of the notice to keep of those offered for a place, and the joint of all valid ones, as read
-// returns them; read is Read or does the same. It returns ErrNone if none is valid. A notice that proves a double sale
+// Better returns the index of the best notice offered for a place, and the join of all valid ones. Read decodes and
+// checks one; it is Read or an equivalent. It returns ErrNone if none is valid. A notice that proves a double sale
 // beats any other; then the one over the rounder slots, and then the one with more of them. So a stored notice can be
 // replaced only by a better one, and Join is never worse than its parts.
 func Better(

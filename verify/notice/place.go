@@ -35,7 +35,7 @@ func (p Place) Marshal() []byte {
 	return append(binary.LittleEndian.AppendUint32(b, p.Day), p.Hour)
 }
 
-// UnmarshalPlace reads the layout and nothing after it.
+// UnmarshalPlace decodes the layout without trailing bytes.
 func UnmarshalPlace(b []byte) (Place, error) {
 	if len(b) != PlaceSize || b[68] >= hoursPerDay {
 		return Place{}, malformed("place", "%d bytes", len(b))

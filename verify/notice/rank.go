@@ -20,7 +20,7 @@ const maxPairs = MaxReceipts / 2
 type rank struct {
 	round int         // of the roundest slot covered
 	to    market.Slot // then the newest
-	hash  sign.Hash   // then anything, for all the same
+	hash  sign.Hash   // then any common order
 }
 
 func compareRank(x, y rank) int {
@@ -45,8 +45,8 @@ func rankOf(r verify.Receipt, from, to market.Slot) (rank, market.Slot) {
 	return rank{round, r.To, r.SignedHash()}, s
 }
 
-// roundest are the receipts to keep of those that prove nothing: one for each roundest slot, so that no provider fills
-// a notice with many receipts over one, and of these the first.
+// roundest returns the receipts to keep that are not part of a proof: the first for each roundest slot, so that a
+// provider cannot fill a notice with many receipts over one slot.
 func roundest(rs iter.Seq[verify.Receipt], from, to market.Slot) []verify.Receipt {
 	type ranked struct {
 		verify.Receipt

@@ -17,11 +17,11 @@ const (
 	Unchecked   State = "unchecked"   // committed; the block that decides does not exist yet
 	Replicating State = "replicating" // drawn; a replica is being bought or runs
 	NotDrawn    State = "not-drawn"   // the block did not have it replicated
-	Equal       State = "equal"       // a replica by somebody else is the same
+	Equal       State = "equal"       // a replica by another provider is the same
 	// more than half of the results agree, and at least one of the others differs from them
 	Differs    State = "differs"
-	Undecided  State = "undecided"  // MaxResults results and no majority: nobody is blamed
-	Unverified State = "unverified" // no replica could be had; nobody is blamed
+	Undecided  State = "undecided"  // MaxResults results without a majority; no provider is blamed
+	Unverified State = "unverified" // no replica was available; no provider is blamed
 )
 
 // Ended reports whether the check is final.
@@ -30,14 +30,14 @@ func (s State) Ended() bool { return s != Unchecked && s != Replicating }
 // Bounds of one check.
 const (
 	MaxResults  = 5  // results compared, the first one among them
-	MaxAttempts = 12 // replicas asked for, those that failed among them
+	MaxAttempts = 12 // requested replicas, including failed ones
 	maxReason   = 400
 
 	lastSlot market.Slot = 1 << 62 // no network gets there; sums stay in 64 bits
 )
 
-// Committed is a result that its provider has signed in a final receipt. Where it gave one and signed none, or signed
-// another than it gave, Signed is false: it is compared like any other, but nothing could be proven of it.
+// Committed is a provider's result. Signed reports whether the provider signed it in a final receipt. If it signed
+// none, or another, the result is compared like any other, but proves nothing.
 type Committed struct {
 	Party
 	Lease  market.LeaseID `json:"lease"`
@@ -69,7 +69,7 @@ type state struct {
 // Check is the machine of one result. It is a value; Step returns the next one.
 type Check struct{ s state }
 
-// Event is something that happened.
+// Event is an input of a Check.
 type Event interface{ event() }
 
 // The events.
@@ -81,7 +81,7 @@ type (
 		Attempt uint32
 		Result  Committed
 	}
-	// ReplicaFailed: the attempt-th gave no result that counts. By is zero when nobody took it.
+	// ReplicaFailed: the attempt brought no valid result. By is zero if no provider accepted it.
 	ReplicaFailed struct {
 		Attempt uint32
 		By      Party
@@ -103,9 +103,9 @@ type Effect interface{ effect() }
 type (
 	// Persist: State must be in the journal before anything that follows leaves the peer.
 	Persist struct{ State []byte }
-	// AskBeacon wants the first final block at slot From or after it.
+	// AskBeacon requests the first final block at slot From or after it.
 	AskBeacon struct{ From market.Slot }
-	// Replicate wants the work done by the first of Pick(Seed, Attempt, …, Not) that takes it.
+	// Replicate requests the work from the first provider of Pick(Seed, Attempt, …, Not) that accepts it.
 	Replicate struct {
 		Attempt uint32
 		Seed    sign.Hash
@@ -138,7 +138,7 @@ func New(t Terms, first Committed, now market.Slot) (Check, []Effect, error) {
 	}
 	t.Trust.Valid = min(t.Trust.Valid, MaxTrust)
 	c := Check{state{State: Unchecked, Terms: t, Since: now, Odds: t.Params.Odds(t.Trust), Results: []Committed{first}}}
-	if !first.Signed { // it signed another result, or nothing
+	if !first.Signed { // it signed another result, or none
 		c.s.Odds = Always
 	}
 	if now > lastSlot || t.Buyer.same(Candidate{Provider: first.Provider, Owner: first.Owner}) {
@@ -151,13 +151,13 @@ func New(t Terms, first Committed, now market.Slot) (Check, []Effect, error) {
 // block is the slot from which on a block decides.
 func (c Check) block() market.Slot { return c.s.Since + market.Slot(c.s.Terms.Params.DelaySlots) }
 
-// State is where it stands.
+// State returns the check's state.
 func (c Check) State() State { return c.s.State }
 
 // Attempt is the number of the replica that is waited for; 0 before the first.
 func (c Check) Attempt() uint32 { return c.s.Attempt }
 
-// Wake is the slot at which Ticked must come at the latest; 0 when it has ended.
+// Wake is the latest slot for the next Ticked; 0 after the end.
 func (c Check) Wake() market.Slot {
 	if c.s.State.Ended() {
 		return 0
@@ -176,8 +176,8 @@ func (c Check) Resume() []Effect {
 	return []Effect{Ended{c.Verdict()}}
 }
 
-// Step takes the check one event further. An event that is repeated, or comes after the end, changes nothing. ErrEvent
-// for one that cannot be.
+// Step applies one event. An event that is repeated, or comes after the end, changes nothing. Step returns ErrEvent for
+// an impossible event.
 func (c Check) Step(now market.Slot, e Event) (Check, []Effect, error) {
 	if c.s.State.Ended() {
 		return c, nil, nil
@@ -209,7 +209,7 @@ func (c Check) Step(now market.Slot, e Event) (Check, []Effect, error) {
 		case c.s.State == Unchecked:
 			return c.end(Unverified, "the chain showed no block that decides")
 		}
-		return c.failed(now, Party{}, "it took too long")
+		return c.failed(now, Party{}, "timeout")
 	}
 	return c, nil, fmt.Errorf("%w: %T", ErrEvent, e)
 }
@@ -229,7 +229,7 @@ func (c Check) drawn(now market.Slot, b Beacon) (Check, []Effect, error) {
 	return c.again(now)
 }
 
-// again asks for one more replica.
+// again requests one more replica.
 func (c Check) again(now market.Slot) (Check, []Effect, error) {
 	if c.s.Attempt >= MaxAttempts {
 		return c.end(Unverified, c.s.Reason)
@@ -250,11 +250,11 @@ func (c Check) replicate() Replicate {
 // compared accepts a replica's result. An unsigned one, or one by a party that had a result already, proves nothing.
 func (c Check) compared(now market.Slot, r Committed) (Check, []Effect, error) {
 	if !r.Signed {
-		return c.failed(now, r.Party, "its provider did not sign what it gave")
+		return c.failed(now, r.Party, "result: not signed by its provider")
 	}
 	is := Candidate{Provider: r.Provider, Owner: r.Owner}
 	if c.s.Terms.Buyer.same(is) || slices.ContainsFunc(c.s.Results, func(o Committed) bool { return o.same(is) }) {
-		return c.failed(now, Party{}, "by somebody who is a party already")
+		return c.failed(now, Party{}, "provider: already a party")
 	}
 	c.s.Results = append(slices.Clone(c.s.Results), r)
 	right, wrong := majority(c.s.Results)
@@ -294,8 +294,8 @@ func (c Check) with(e Effect) (Check, []Effect, error) {
 	return c, []Effect{Persist{b}, e}, nil
 }
 
-// majority finds a result that more than half of at least two have, and those that differ from it; -1 where there is
-// none.
+// majority returns the result of more than half, of at least two, and the results that differ from it; -1 if there is
+// no majority.
 func majority(all []Committed) (right int, wrong []int) {
 	for i, r := range all {
 		wrong = nil

@@ -32,7 +32,7 @@ func Restore(b []byte) (Check, error) {
 		return Check{}, fmt.Errorf("%w: %w", ErrState, err)
 	}
 	if _, err := dec.Token(); err != io.EOF {
-		return Check{}, fmt.Errorf("%w: bytes after it", ErrState)
+		return Check{}, fmt.Errorf("%w: trailing bytes", ErrState)
 	}
 	if err := c.s.plausible(); err != nil {
 		return Check{}, err
@@ -74,7 +74,7 @@ func (s state) plausible() error {
 		return nil
 	case Replicating:
 		if s.Attempt == 0 || right >= 0 || len(s.Results) == MaxResults {
-			return bad("replicating what is decided")
+			return bad("replicating: already decided")
 		}
 	case Equal:
 		if right < 0 || len(wrong) > 0 {

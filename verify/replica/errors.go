@@ -11,7 +11,7 @@ import (
 var (
 	// ErrTerms: a check cannot work with such terms.
 	ErrTerms = errors.New("replica: bad terms")
-	// ErrState: the journalled state is not one that this package writes.
+	// ErrState: the journalled state is invalid.
 	ErrState = errors.New("replica: bad state")
 	// ErrEvent: the event cannot happen in this state.
 	ErrEvent = errors.New("replica: unexpected event")

@@ -17,8 +17,8 @@ const (
 	MaxDissent = dissentHead + deterministic.MaxWork + MaxResults*(verify.ReceiptSize+deterministic.MaxResult)
 )
 
-// Dissent is the proof that providers have signed different results of one deterministic work. Anybody can run the work
-// again to find the right one. Layout, little-endian:
+// Dissent is the proof that providers have signed different results of one deterministic work. Running the work again
+// finds the right one. Layout, little-endian:
 //
 //	0   1  version = 1
 //	1   1  n, results, 2 to MaxResults
@@ -59,7 +59,7 @@ func CheckDissent(d sign.Domain, e Dissent) error {
 		case by[s.Receipt.Provider]:
 			return broken(RuleApart, "two results are by provider %s", s.Receipt.Provider.Short())
 		case !s.Receipt.Final():
-			return broken(RuleEnded, "receipt %d of lease %s is not its last", s.Receipt.Seq, s.Receipt.Lease.Short())
+			return broken(RuleEnded, "receipt %d of lease %s: not final", s.Receipt.Seq, s.Receipt.Lease.Short())
 		case s.Receipt.Output != e.Work.Output(s.Result):
 			return broken(RuleOutput, "provider %s signed output %s, this work with its result is %s",
 				s.Receipt.Provider.Short(), s.Receipt.Output.Short(), e.Work.Output(s.Result).Short())
@@ -110,7 +110,7 @@ func (e Dissent) Marshal() []byte {
 	return b
 }
 
-// UnmarshalDissent reads the layout and nothing after it. It verifies nothing; CheckDissent does.
+// UnmarshalDissent decodes the layout without trailing bytes. It does not verify; CheckDissent does.
 func UnmarshalDissent(b []byte) (Dissent, error) {
 	if len(b) < dissentHead || len(b) > MaxDissent || b[0] != dissentVersion || b[2] != 0 || b[3] != 0 {
 		return Dissent{}, malformed("dissent", "%d bytes, or not version %d", len(b), dissentVersion)

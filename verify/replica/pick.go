@@ -23,9 +23,8 @@ type Party struct {
 }
 
 // Pick sorts the candidates into the order of requests for the attempt-th replica. Candidates with the owner of a party
-// are left out. Keys cost nothing, so each owner has one lot for all its keys, and those with a stake come first. The
-// lot is SHA-256("starling/replica/pick/v1" ‖ seed ‖ attempt u32 ‖ key), the lowest first, of the owner and then among
-// its keys.
+// are left out. Keys are free, so each owner has one lot for all its keys, and owners with a stake are first. The lot
+// is SHA-256("starling/replica/pick/v1" ‖ seed ‖ attempt u32 ‖ key), ascending, of the owner and then among its keys.
 func Pick(seed sign.Hash, attempt uint32, all []Candidate, parties []Party) []sign.Key {
 	type lot struct {
 		Candidate
@@ -55,7 +54,7 @@ func Pick(seed sign.Hash, attempt uint32, all []Candidate, parties []Party) []si
 	return out
 }
 
-// same reports whether a candidate is the party, or belongs to the same owner, under whichever key it appears.
+// same reports whether a candidate is the party, or has the same owner, under any key.
 func (p Party) same(c Candidate) bool {
 	return c.Provider == p.Provider || c.Owner == p.Owner || c.Provider == p.Owner || c.Owner == p.Provider
 }

@@ -29,7 +29,7 @@ type Params struct {
 	PatienceSlots uint64 `json:"patienceSlots"`
 }
 
-// DefaultParams are those of ../PROTOCOL.md; patience, in slots, is for one replica.
+// DefaultParams returns the parameters of ../PROTOCOL.md. Patience, in slots, is for one replica.
 func DefaultParams(patience uint64) Params {
 	return Params{AdaptiveAfter: 10, DelaySlots: 4, PatienceSlots: patience}
 }
@@ -55,7 +55,7 @@ func (p Params) Odds(t Trust) Odds {
 	return Odds((uint64(p.AdaptiveAfter)*Billion + v - 1) / v)
 }
 
-// MaxTrust bounds the record that counts, so that AdaptiveAfter results in so many are always replicated.
+// MaxTrust bounds the record that counts, so that at least AdaptiveAfter in MaxTrust results are replicated.
 const MaxTrust = 1000
 
 // Trust is the record of one provider, as one buyer has it.
@@ -70,7 +70,7 @@ func (t Trust) Agreed() Trust {
 	return t
 }
 
-// Differed is the record after one that a majority differed from: it begins anew.
+// Differed returns the record after a result that the majority contradicted: it starts at 0.
 func (t Trust) Differed() Trust {
 	t.Valid = 0
 	if t.Wrong < ^uint32(0) {

@@ -76,14 +76,14 @@ func (r *Role) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// Fact is one thing known of a peer. Of one kind there is one about an ID and a subject in a role: of two, the one of
-// the greater value counts, then the later.
+// Fact is one observation about a peer. Of each kind, one fact about an ID and a subject in a role counts: the one with
+// the greater value, then the later.
 type Fact struct {
 	ID      sign.Hash // its subject: a lease's id, the hash of a record or a conflict
 	Kind    Kind
 	Role    Role          // in which Subject did it
 	Subject sign.Key      // whom it is about
-	Rater   sign.Key      // the other side of the lease; zero for facts that anybody can check
+	Rater   sign.Key      // the other side of the lease; zero for proofs
 	Value   market.Amount // base units
 	At      market.Slot
 }
@@ -114,7 +114,8 @@ func (f Fact) Marshal() []byte {
 
 const factVersion = 1
 
-// UnmarshalFact reads the layout and nothing after it. market.ErrMalformed otherwise, and for a fact that cannot be.
+// UnmarshalFact decodes the layout without trailing bytes. It returns market.ErrMalformed otherwise, and for an
+// impossible fact.
 func UnmarshalFact(b []byte) (Fact, error) {
 	if len(b) != FactSize || b[0] != factVersion || !bytes.Equal(b[3:8], make([]byte, 5)) {
 		return Fact{}, malformed("%d bytes, want %d of version %d", len(b), FactSize, factVersion)
@@ -136,9 +137,9 @@ func (f Fact) check() error {
 	case f.Subject.IsZero() || f.Rater == f.Subject:
 		return malformed("about %s by %s", f.Subject.Short(), f.Rater.Short())
 	case proof && (f.Role != Provider || !f.Rater.IsZero()):
-		return malformed("%s is about a provider, and nobody's word", f.Kind)
+		return malformed("%s: must be about a provider, without a rater", f.Kind)
 	case !proof && f.Rater.IsZero():
-		return malformed("%s by nobody", f.Kind)
+		return malformed("%s: no rater", f.Kind)
 	}
 	return nil
 }

@@ -5,8 +5,8 @@ import (
 	"math/bits"
 )
 
-// All results here are the same on every machine: integers, and floats of which only + − × ÷ and √ are taken, each
-// product made a float64 of its own so that no compiler joins it with a sum.
+// All results here are the same on every machine: integers, and floats with only + − × ÷ and √. Each product is
+// converted to float64, so that no compiler fuses it with a sum.
 
 // one is 1 in the fixed point of evidence and scores: millionths.
 const one = 1_000_000

@@ -17,7 +17,7 @@ type Score struct {
 	Bad        uint64   `json:"bad"`   // λ·B, in millionths
 }
 
-// Stranger is the score of a peer of which nothing is known.
+// Stranger is the score of an unknown peer.
 var Stranger = lowerBound(0, 0)
 
 // Newcomer means that too little is known of the peer to judge it by, good or bad. A peer that failed is one again when
@@ -35,7 +35,7 @@ func scored(k sign.Key, role Role, good, bad uint64) Score {
 // Score is the reader's score of a peer, or of itself, in a role.
 func (v *View) Score(k sign.Key, role Role) Score { return v.Scores(role, k)[0] }
 
-// Scores are those of many peers, in their order: the same as Score of each, for less.
+// Scores returns the scores of many peers, in their order. It is faster than Score for each.
 func (v *View) Scores(role Role, keys ...sign.Key) []Score {
 	out := make([]Score, len(keys))
 	var w *walk
@@ -129,7 +129,7 @@ type Explanation struct {
 	Score
 	Newcomer bool   `json:"newcomer,omitempty"`
 	Shunned  bool   `json:"shunned,omitempty"`
-	Stranger uint32 `json:"stranger"` // the score of a peer of which nothing is known
+	Stranger uint32 `json:"stranger"` // the score of an unknown peer
 	Lines    []Line `json:"lines"`
 }
 

@@ -19,16 +19,16 @@ const (
 )
 
 // ErrTooMany means that there are more facts, peers or stakes than a View may have.
-var ErrTooMany = errors.New("too much to compute a reputation of")
+var ErrTooMany = errors.New("too many facts, peers or stakes")
 
-// HalfLifeDays is after how many days a fact counts half.
+// HalfLifeDays is the half-life of a fact's weight in days.
 const HalfLifeDays = 30
 
 // The terms' constants; PROTOCOL.md has their reasons.
 const (
-	// badWeight is λ: how many times as much bad counts as good.
+	// badWeight is λ: the factor of negative facts.
 	badWeight = 10
-	// maxGain is as much as one counterparty can say for a peer before it is weighed: e¹⁰ ≈ 22 000 units of value.
+	// maxGain bounds one counterparty's unweighted facts about a peer: e¹⁰ ≈ 22 000 units of value.
 	maxGain = 10 * one
 	// maxVoice bounds the total of one counterparty's facts about all peers in a role: it is shared among them.
 	maxVoice = 20 * one
@@ -37,8 +37,8 @@ const (
 	auditShare = 8
 	// Values of proofs, in units of value; lateParts late audits count as one unit.
 	failUnits, twiceUnits, lateParts = 10, 100, 64
-	// lossParts lost leases count as one unit at least, however little each was worth: one weighs little beside work
-	// that was kept, and a peer that loses every lease is soon shunned.
+	// lossParts lost leases count as at least one unit, even if each was worth less. So one loss weighs little beside
+	// completed work, and a peer that loses every lease is soon shunned.
 	lossParts = 64
 	// newcomerBelow is the evidence, G + B, below which too little is known of a peer to judge it by.
 	newcomerBelow = one
@@ -88,20 +88,20 @@ type peer struct {
 	sum    uint64      // of the strengths of its arcs
 	stake  uint64      // scaled
 	seed   uint64      // good facts of the reader about it
-	pass   float64     // share of its mass that goes on
+	pass   float64     // share of its mass that continues
 	failed bool        // the reader's own facts and proofs are more against it than for it
 	doubt  uint64      // good facts of its about such peers, in millionths of nats
 	proofs [2]proofs   // by role
 	scores [2]bool     // whether there is anything about it, by role
 }
 
-// proofs are the facts about a peer that anybody can check; sums of decayed values.
+// proofs are the verifiable facts about a peer, as sums of decayed values.
 type proofs struct {
 	counts [5]uint32 // AuditPassed, AuditFailed, AuditLate, SoldTwice, Lied
 	values [5]uint64
 }
 
-// deal is all that one peer says of another in a role.
+// deal is the sum of one peer's facts about another in a role.
 type deal struct {
 	subject, rater int32
 	role           Role
@@ -167,7 +167,7 @@ func (v *View) name(reader sign.Key, facts []Fact, stakes []Stake) error {
 
 func compareKeys(a, b sign.Key) int { return bytes.Compare(a[:], b[:]) }
 
-// find is the number of a peer, -1 for one that nothing is known of.
+// find returns the number of a peer; -1 if it is unknown.
 func (v *View) find(k sign.Key) int32 {
 	i, ok := slices.BinarySearchFunc(v.keys, k, compareKeys)
 	if !ok {
@@ -178,7 +178,7 @@ func (v *View) find(k sign.Key) int32 {
 
 // worth is a fact's value today.
 func (v *View) worth(value uint64, at market.Slot) uint64 {
-	return decay(value, uint64(v.now-min(v.now, at)), v.p.HalfLife) // nothing is worth more for being dated ahead
+	return decay(value, uint64(v.now-min(v.now, at)), v.p.HalfLife) // a future date does not increase the value
 }
 
 // count sums the facts up, each of them once.
@@ -326,7 +326,7 @@ func (p *proofs) loss(unit uint64) uint64 {
 // gain is the weight of the proofs for it.
 func (p *proofs) gain(unit uint64) uint64 { return nats(p.values[0], unit) / auditShare }
 
-// stake takes in the stakes: the greatest of each peer.
+// stake adds the stakes: the greatest of each peer.
 func (v *View) stake(stakes []Stake) {
 	for _, s := range stakes {
 		if i := v.find(s.Peer); i >= 0 && i != v.reader {
@@ -342,7 +342,7 @@ func (v *View) stake(stakes []Stake) {
 // stakeShift lets the sum of all stakes fit: they are counted in 2¹⁴ base units.
 const stakeShift = 14
 
-// Peers lists those of whom anything is known in a role, in the order of their keys. The reader is not among them.
+// Peers returns the peers with facts in a role, ascending by key, without the reader.
 func (v *View) Peers(role Role) []sign.Key {
 	var out []sign.Key
 	for i, k := range v.keys {

@@ -33,15 +33,15 @@ func newWalk(v *View) *walk {
 		mass: make([]uint64, n), left: make([]uint64, n), dealt: [2][]bool{make([]bool, n), make([]bool, n)}}
 }
 
-// nobody is no peer: without(nobody) leaves all in.
+// The argument of without that removes no peer.
 const nobody = -1
 
-// without walks the network that is left when peer j is taken out of it: j itself, its arcs and those to it. So nothing
-// about j changes the outcome.
+// without walks the network without peer j: without j itself, its arcs and the arcs to it. So facts about j do not
+// change the result.
 //
-// A walk begins at those of whom the reader has seen good, in proportion to it, and at those with stake. At each step
-// it goes on along one of the arcs, in proportion to their strengths, or ends: with one half, and where a peer is known
-// to have failed. At the reader it ends.
+// A walk begins at peers with positive facts of the reader, in proportion to these, and at peers with stake. At each
+// step it follows one of the arcs, in proportion to their strengths, or ends: with probability one half, and at peers
+// with known failures. It ends at the reader.
 func (w *walk) without(j int32) {
 	v := w.v
 	w.leave(j)
@@ -50,8 +50,8 @@ func (w *walk) without(j int32) {
 	for hop := 1; ; hop++ {
 		scale := float64(uint64(1) << (massBits - hop)) // each hop counts half of the one before
 		for i, x := range w.at {
-			// A peer that is trusted by mistake must not act through others: the mass from one source counts no more
-			// than all other mass. At first it comes from the reader itself.
+			// A peer that is trusted by mistake must not act through others: the mass from one source counts at most as
+			// much as all other mass. The first hop comes from the reader itself.
 			if hop > 1 {
 				x = min(x, 2*(x-w.top[i]))
 				w.at[i] = x // and goes no further, or it would come back as if from others
@@ -160,14 +160,15 @@ func (w *walk) reference(role Role) uint64 {
 }
 
 // said is the weight of a deal for its subject, in millionths of nats. The reader's own facts count in full. Facts of
-// others count by their mass, and less if they have facts about many peers, or good ones about peers that failed.
+// others count by their mass, and less if the rater has facts about many peers, or positive facts about peers that
+// failed.
 func (w *walk) said(d *deal) uint64 {
 	if d.rater == w.v.reader || d.gain == 0 {
 		return d.gain
 	}
 	ref := w.references[d.role]
 	if ref == 0 {
-		return 0 // there is nobody to compare it with
+		return 0 // no reference to compare it with
 	}
 	gain := d.gain
 	if voice := w.v.peers[d.rater].voice[d.role]; voice > maxVoice {

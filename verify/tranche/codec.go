@@ -24,7 +24,7 @@ func (l Leaf) Marshal() [LeafSize]byte {
 	return b
 }
 
-// UnmarshalLeaf reads the layout and nothing after it. market.ErrMalformed or ErrIndex.
+// UnmarshalLeaf decodes the layout without trailing bytes. It returns market.ErrMalformed or ErrIndex otherwise.
 func UnmarshalLeaf(b []byte) (Leaf, error) {
 	if len(b) != LeafSize {
 		return Leaf{}, fmt.Errorf("%w: leaf of %d bytes, want %d", market.ErrMalformed, len(b), LeafSize)
@@ -53,7 +53,7 @@ func (r Root) Marshal() [RootSize]byte {
 	return b
 }
 
-// UnmarshalRoot reads the layout and nothing after it. market.ErrMalformed or ErrCount.
+// UnmarshalRoot decodes the layout without trailing bytes. It returns market.ErrMalformed or ErrCount otherwise.
 func UnmarshalRoot(b []byte) (Root, error) {
 	if len(b) != RootSize {
 		return Root{}, fmt.Errorf("%w: root of %d bytes, want %d", market.ErrMalformed, len(b), RootSize)
@@ -79,7 +79,7 @@ func (p Proof) Marshal() []byte {
 // ProofSize is the length of a proof's layout by its first byte.
 func ProofSize(count uint8) int { return 1 + int(count)*siblingSize }
 
-// UnmarshalProof reads the layout and nothing after it. market.ErrMalformed.
+// UnmarshalProof decodes the layout without trailing bytes. It returns market.ErrMalformed otherwise.
 func UnmarshalProof(b []byte) (Proof, error) {
 	if len(b) == 0 || b[0] > MaxDepth || len(b) != ProofSize(b[0]) {
 		return nil, fmt.Errorf("%w: proof of %d bytes", market.ErrMalformed, len(b))

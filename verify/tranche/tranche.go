@@ -1,5 +1,5 @@
-// Package tranche is the Merkle sum tree over the leases of one escrow tranche: it shows the on-chain program that a
-// lease is part of a deposit, and that the caps of all leases together fit into it.
+// Package tranche is the Merkle sum tree over the leases of one escrow tranche: it proves to the on-chain program that
+// a lease is part of a deposit, and that the sum of all caps fits into the deposit.
 //
 // Every node carries the sum of the caps below it and hashes the sums of both its children, so no proof can hide money.
 // The shape is market/merkle's: pairs level by level, a node without a right neighbour moves up unchanged.
@@ -144,7 +144,7 @@ func (t *Tree) Root() Root {
 	return rootOf(top, uint16(len(t.levels[0])))
 }
 
-// Prove gives the path of leaf i; ErrIndex when there is none.
+// Prove returns the path of leaf i. It returns ErrIndex if there is no such leaf.
 func (t *Tree) Prove(i int) (Proof, error) {
 	if i < 0 || i >= len(t.levels[0]) {
 		return nil, fmt.Errorf("%w: %d of %d", ErrIndex, i, len(t.levels[0]))
@@ -193,7 +193,7 @@ func (p Proof) Verify(root Root, leaf Leaf) error {
 	case next != len(p):
 		return fmt.Errorf("%w: %d siblings, %d needed", ErrLength, len(p), next)
 	case node.Sum != root.Sum:
-		return fmt.Errorf("%w: %d, the root says %d", ErrSum, node.Sum, root.Sum)
+		return fmt.Errorf("%w: got %d, want the root's %d", ErrSum, node.Sum, root.Sum)
 	case rootOf(node, root.Count) != root:
 		return ErrRoot
 	}

@@ -41,8 +41,8 @@ type Chain struct {
 	TopUps   int
 	Paid     map[Place]market.Amount // finalized
 	Openings []uint64                // slots named by the openings that were signed, in order
-	Wrong    string                  // a thing that must never be signed, and was
-	Away     map[sign.Key]bool       // keys that sign for nobody but themselves now
+	Wrong    string                  // a forbidden transaction that was signed
+	Away     map[sign.Key]bool       // keys that co-sign for no other key now
 	Price    uint64                  // claims that bid less for a unit are left out
 
 	blocks []landed // in these blocks, oldest first
@@ -56,7 +56,7 @@ type moment struct {
 	state *model.State
 }
 
-// Place is a lease's leaf. (Where one was forked away another may come to be under the same number.)
+// Place is a lease's leaf. After a fork another leaf may have the same number.
 type Place struct {
 	Tranche sign.Key
 	Lease   market.LeaseID
@@ -69,7 +69,7 @@ type Transaction struct {
 	Tables []svm.Table
 }
 
-// Claims is the lease whose voucher a transaction shows; zero: none.
+// Claims is the lease of the voucher in a transaction; zero means none.
 func (x Transaction) Claims() market.LeaseID {
 	v, _ := x.Voucher()
 	return v.Lease
@@ -94,7 +94,7 @@ type landed struct {
 	err  error
 }
 
-// New returns a chain with the network, its mint, and a buyer who owns all tokens.
+// New returns a chain with the network, its mint, and a buyer that owns all tokens.
 func New(net escrow.Net) *Chain {
 	c := &Chain{Net: net, Slot: firstSlot, Root: firstSlot - Lag, Final: model.New(net.Program),
 		done: map[chain.TxID]landed{}, Made: map[chain.TxID]Transaction{}, Paid: map[Place]market.Amount{}}
@@ -186,7 +186,7 @@ func (c *Chain) count(l landed) {
 	}
 }
 
-// watch notes an opening that is signed while another escrow of the order could still come to be.
+// watch records an opening that is signed while another escrow of the order could still be opened.
 func (c *Chain) watch(in []svm.Instruction) {
 	for _, i := range in {
 		call, _, _ := program.ParseCall(c.Net.Program, i)
@@ -205,7 +205,7 @@ func (c *Chain) watch(in []svm.Instruction) {
 	}
 }
 
-// Inject applies another signer's call, finalized at once. Nothing may be in blocks that are not final.
+// Inject applies another signer's call, finalized immediately. All blocks with transactions must be final.
 func (c *Chain) Inject(t T, call program.Call) {
 	t.Helper()
 	c.Final = c.Final.Clone()

@@ -1,5 +1,5 @@
-// Package escrowtest is a chain with one network of Starling's program, for tests of the machines below chain/escrow:
-// it loses transactions, forks, halts and answers late where a test makes it. Keys are made from names.
+// Package escrowtest is a chain with one network of Starling's program, for tests of the machines below chain/escrow: a
+// test can make it lose transactions, fork, halt and answer late. Keys are made from names.
 package escrowtest
 
 import (

@@ -10,7 +10,7 @@ import (
 	"github.com/starling-network/starling/verify/tranche"
 )
 
-// Lock opens an escrow with one tranche of these leases, finalized at once. The deposit is the sum of their caps.
+// Lock opens an escrow with one tranche of these leases, finalized immediately. The deposit is the sum of their caps.
 func (c *Chain) Lock(t T, keys market.KeySet, deadline market.Slot, cores ...market.LeaseCore) []escrow.Funding {
 	t.Helper()
 	leaves := make([]tranche.Leaf, len(cores))

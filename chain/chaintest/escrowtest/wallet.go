@@ -23,7 +23,7 @@ type Wallet struct {
 	Down  bool
 	Lose  bool // sent transactions get lost
 	Slow  bool // it answers one question a moment, and late
-	Old   int  // the endpoint shows only what was final so many moments ago; 0: all there is
+	Old   int  // the endpoint's lag in moments: it shows only the state that was final then; 0: none
 }
 
 // Look implements escrow.Ledger.

@@ -1,5 +1,5 @@
-// Package claims is the provider's side of an escrow: Claims is a machine that turns the vouchers of one lease into
-// payments, often enough while the work goes on, and in time at its end.
+// Package claims is the provider's side of an escrow. Claims is a machine that claims the vouchers of one lease:
+// regularly during the work, and in time at its end.
 //
 //	VoucherKept, LeaseOver ─▶ Claims ─▶ Look ─▶ Looked ─▶ book ─▶ plan ─▶ Sign ─▶ queue
 //
@@ -43,7 +43,7 @@ type Claims struct {
 	repeat  bool // final events must be repeated: they may not have been received before a restart
 }
 
-// ending is the way in which the claims ended.
+// ending is the outcome of the claims.
 type ending uint8
 
 const (
@@ -77,10 +77,10 @@ func (c Claims) Owed() market.Amount {
 // Paid is the finalized total of payments, before the fee.
 func (c Claims) Paid() market.Amount { return c.paid }
 
-// Over reports that nothing is left to claim; lost, that not all was paid. See Done.
+// Over reports whether the claims have ended. Lost reports whether a part was not paid. See Done.
 func (c Claims) Over() (over, lost bool) { return c.end != endNot, c.end == endLost }
 
-// Done reports that it is over, and nothing of the provider's is left on chain either.
+// Done reports whether the claims have ended, and the provider has no accounts left on chain.
 func (c Claims) Done() bool { return c.end != endNot && c.table.slot == 0 }
 
 // Reason is the error of the last attempt, or else the event that is awaited; empty when all goes well.
@@ -91,13 +91,13 @@ func (c Claims) Reason() string {
 	return c.waits
 }
 
-// Next is when Ticked should come. Zero: nothing to wait for. At the beginning, and after restoring, Ticked should come
-// at once.
+// Next is the time of the next Ticked; zero means none. At the beginning, and after restoring, Ticked is due
+// immediately.
 func (c Claims) Next() time.Time {
 	switch {
 	case c.Done():
 		return time.Time{}
-	case c.looking: // the answer says when to look again
+	case c.looking: // the answer sets the time of the next Look
 		return c.queue.Soonest(time.Time{})
 	}
 	return c.queue.Soonest(c.lookAt)
@@ -113,7 +113,7 @@ func (c Claims) Retired(v escrow.View) bool {
 // target is the total to claim in the end, once that is certain.
 func (c *Claims) target() (amount market.Amount, certain bool) { return c.vouchers.target(c.all()) }
 
-// settle ends the claims when the whole amount is paid and finalized, and no claim under way can add to it.
+// settle ends the claims if the whole amount is paid and finalized, and no pending claim can add to it.
 func (c *Claims) settle() []escrow.Effect {
 	more := c.queue.Under(func(t escrow.Task) bool {
 		return t.Kind == escrow.TaskClaim && min(t.Amount, c.all()) > c.paid
@@ -124,7 +124,7 @@ func (c *Claims) settle() []escrow.Effect {
 	return nil
 }
 
-// lose ends it when nothing more can be claimed, unless a claim under way could have been in time.
+// lose ends the claims if nothing more can be claimed, unless a pending claim could have landed in time.
 func (c *Claims) lose(reason string) []escrow.Effect {
 	if c.queue.Under(claims) {
 		return nil
@@ -142,7 +142,7 @@ func because(last, reason string) string {
 	if last == "" {
 		return reason
 	}
-	return "it could not be claimed in time: " + last + "; " + reason
+	return "not claimed in time: " + last + "; " + reason
 }
 
 // claims selects the tasks of a claim, and of its prerequisite.

@@ -33,7 +33,7 @@ func (l *leaf) check() error {
 	return nil
 }
 
-// in is the leaf's state in a view, as long as claims on it are paid.
+// in returns the leaf's state in a view, if claims on it are still paid.
 func (l *leaf) in(v escrow.View) (s account.LeafState, opened market.Slot, err error) {
 	if v.Escrow == nil {
 		return s, 0, escrow.ErrNoEscrow
@@ -87,8 +87,8 @@ func (l *leaf) openToken() svm.Instruction {
 	return svm.OpenTokenAccount(l.core.Provider, l.core.Payout, l.net.Mint)
 }
 
-// claim pays a voucher out, after so many other instructions. The voucher comes with as few signatures as it takes:
-// each takes room.
+// claim pays a voucher out. After is the number of instructions before it. The voucher carries only the threshold's
+// signatures, to save space.
 func (l *leaf) claim(vault sign.Key, v verify.SignedVoucher, after int) []svm.Instruction {
 	v.Sigs = v.Sigs[:min(len(v.Sigs), int(l.keys.Threshold))]
 	call := program.Claim{Escrow: l.escrow, Tranche: l.tranche(), Vault: vault,

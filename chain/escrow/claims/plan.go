@@ -72,7 +72,7 @@ func (c *Claims) book(f escrow.View) (change bool, effects []escrow.Effect) {
 	switch closes := uint64(opened) + uint64(leaf.Window); {
 	case c.end != endNot:
 	case leaf.Left(c.core.Cap) == 0:
-		effects = append(effects, c.lose(because(c.queue.Reason, "nothing is left of the lease's money"))...)
+		effects = append(effects, c.lose(because(c.queue.Reason, "no money left for the lease"))...)
 	case leaf.Window != 0 && uint64(f.Slot) > closes:
 		effects = append(effects, c.lose(because(c.queue.Reason,
 			fmt.Sprintf("retired, and the last slot for claims was %d", closes)))...)
@@ -104,7 +104,7 @@ func (c *Claims) plan(now time.Time, v escrow.View) []escrow.SignOrder {
 }
 
 // ripe reports whether it is time to claim. The first earned interval is claimed early, later ones when enough has
-// accrued. At the end the whole amount is claimed at once; or the amount so far, and again before it is too late.
+// accrued. At the end the whole amount is claimed immediately; or the present amount, and the rest before the deadline.
 func (c *Claims) ripe(
 	why urgency, v escrow.View, leaf account.LeafState, opened market.Slot, use *verify.SignedVoucher,
 	due market.Amount,
@@ -127,8 +127,8 @@ func (c *Claims) ripe(
 	return false
 }
 
-// claim asks for the transaction. Where the payout's account may be missing it is opened too: in the same transaction,
-// or before it where both do not fit.
+// claim requests the transaction. If the payout's account may be missing, it is opened too: in the same transaction, or
+// before it if both do not fit.
 func (c *Claims) claim(
 	now time.Time, v escrow.View, leaf account.LeafState, use *verify.SignedVoucher, stake market.Amount,
 ) []escrow.SignOrder {
@@ -140,7 +140,7 @@ func (c *Claims) claim(
 	}
 	tables, ok := c.table.use(&c.leaf, &c.queue, v.Escrow.Vault)
 	if !ok {
-		c.waits = "its lookup table is not there yet"
+		c.waits = "lookup table: not created yet"
 		return nil
 	}
 	missing := (leaf.Paid == 0 && !c.open || fails > 0) && !(c.apart && c.open)

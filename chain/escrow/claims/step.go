@@ -63,7 +63,7 @@ func (c *Claims) apply(now time.Time, ev escrow.Event) (change bool, effects []e
 // always reports that any transaction is still worth sending.
 func always(escrow.Task) bool { return true }
 
-// tick sends and looks as far as that is due.
+// tick emits the due sends and looks.
 func (c *Claims) tick(now time.Time, send func(escrow.Task) bool) []escrow.Effect {
 	effects := c.queue.Tick(now, c.params, send)
 	if c.lookAt.IsZero() || !now.Before(c.lookAt) {
@@ -72,7 +72,7 @@ func (c *Claims) tick(now time.Time, send func(escrow.Task) bool) []escrow.Effec
 	return effects
 }
 
-// soon looks at the next opportunity: the wiring ticks at Next.
+// soon schedules a look as early as possible: the wiring ticks at Next.
 func (c *Claims) soon(now time.Time) []escrow.Effect {
 	if c.end == endNot && (c.closing != nil || c.over) {
 		return c.look()
@@ -132,10 +132,10 @@ func (c *Claims) pushed(now time.Time, ev escrow.Pushed) (change bool, effects [
 	return o.Over, effects
 }
 
-// closes reports whether a transaction is still worth sending when nothing is left to claim.
+// closes reports whether a transaction is still to be sent after the end of the claims.
 func closes(t escrow.Task) bool { return t.Kind != escrow.TaskMakeTable }
 
-// close takes an event when nothing is left to claim: only the table's rent is to come back.
+// close handles an event after the end of the claims, to recover the table's rent.
 func (c *Claims) close(now time.Time, ev escrow.Event) (change bool, effects []escrow.Effect) {
 	if c.Done() {
 		return false, nil

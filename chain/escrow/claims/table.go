@@ -18,21 +18,20 @@ import (
 //	  ▲                │
 //	  └── expired, or failed
 //
-// If no endpoint knows the status of the transaction that makes it, another table is made, and the rent of the first is
-// lost.
+// If no endpoint has the status of the transaction that creates it, another table is created, and the rent of the first
+// is lost.
 type table struct {
-	slot     market.Slot // that its address names; 0: none is there and none under way
+	slot     market.Slot // in its address; 0: no table, and none pending
 	made     bool        // finalized
 	disabled market.Slot // in which it was, finalized; 0: it can be used
 }
 
-// Tables are given up for lost when closing them failed as often as this: somebody else closed them with the provider's
-// key.
+// A table is given up after this many failures to close it: another process with the provider's key has closed it.
 const maxTableFails = 12
 
 func (t *table) at(provider sign.Key) sign.Key { return svm.TableAddress(provider, uint64(t.slot)) }
 
-// use returns the tables of a claim's transaction; ok is false as long as it has to wait for one.
+// use returns the tables of a claim's transaction; ok is false while it waits for one.
 func (t *table) use(l *leaf, q *escrow.Queue, vault sign.Key) (use []svm.Table, ok bool) {
 	if !l.needsTable() {
 		return nil, true
@@ -44,7 +43,7 @@ func (t *table) use(l *leaf, q *escrow.Queue, vault sign.Key) (use []svm.Table, 
 	return []svm.Table{{Address: t.at(l.core.Provider), Holds: l.named(vault)}}, true
 }
 
-// create makes one if claims need it and none is there. The slot that it names is final: every block after it knows it.
+// create creates a table if claims need one and none exists. Its slot is final, so every later block accepts it.
 func (t *table) create(
 	now time.Time, l *leaf, q *escrow.Queue, final market.Slot, v escrow.View, stake market.Amount,
 ) (orders []escrow.SignOrder) {
@@ -119,13 +118,13 @@ func (t *table) close(
 	case t.slot == 0 || !t.made:
 		return false, nil, ""
 	case t.disabled == 0:
-		// it was before, by a transaction that nobody remembers
+		// it was disabled before, by a transaction that no endpoint remembers
 		if fails, _ := q.May(now, task); fails >= escrow.MaxRejects {
 			t.disabled = max(final, 1)
 			return true, nil, ""
 		}
 	case uint64(final) <= ready:
-		return false, nil, fmt.Sprintf("its lookup table can be closed after slot %d", ready)
+		return false, nil, fmt.Sprintf("lookup table: closable after slot %d", ready)
 	default:
 		task, call = escrow.Task{Kind: escrow.TaskCloseTable}, svm.CloseTable(provider, t.at(provider))
 	}

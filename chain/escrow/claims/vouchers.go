@@ -9,7 +9,7 @@ import (
 	"github.com/starling-network/starling/verify"
 )
 
-// vouchers are the ones that a claim may be made with, and the earned amount. Values behind pointers are never changed.
+// vouchers holds the vouchers that a claim may use, and the earned amount. Values behind pointers are never changed.
 type vouchers struct {
 	best    *verify.SignedVoucher // highest number
 	earned  *verify.SignedVoucher // the newest known to be earned, or else the first
@@ -80,10 +80,10 @@ func (k *vouchers) target(all market.Amount) (amount market.Amount, certain bool
 	return amount, false
 }
 
-// choose returns the voucher to claim with; nil: none. A final voucher comes first. While work goes on, or while a
-// final voucher may still come, it is the newest voucher that is wholly earned, because the newest of all pays for time
-// that is still to come. If this may be the last chance to claim, it is the newest voucher. Once nothing more can be
-// earned, it is the smallest voucher that covers the amount owed.
+// choose returns the voucher to claim with; nil: none. A final voucher comes first. During the work, or while a final
+// voucher may still arrive, it is the newest fully earned voucher, because later ones pay for future time. If this may
+// be the last chance to claim, it is the newest voucher. Once nothing more can be earned, it is the smallest voucher
+// that covers the amount owed.
 func (k *vouchers) choose(why urgency) *verify.SignedVoucher {
 	switch {
 	case k.closing != nil:

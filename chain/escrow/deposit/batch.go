@@ -27,13 +27,13 @@ const (
 // batch is the leases of one Fund: all of it lands in one transaction, or none.
 type batch struct {
 	stage   stage
-	hired   bool   // of a deposit: the voucher keys are said to have set this aside for standbys
+	hired   bool   // of a deposit: reportedly set aside by the voucher keys for standbys
 	first   uint16 // number of its first tranche
 	deposit market.Amount
 	leases  []entry
 	fit     int             // leaves of each of its tranches but the last
 	trees   []*tranche.Tree // of its tranches; never changed
-	opened  market.Slot     // in which it landed, finalized; 0: not, or nobody saw it
+	opened  market.Slot     // in which it landed, finalized; 0: not landed, or not seen
 	// slot in which it landed by a view that is not final, as reported; 0: by none. Not kept over a restart
 	near market.Slot
 }
@@ -65,13 +65,13 @@ func (e *entry) gain(s account.LeafState) uint64 {
 	return e.left(s) - min(e.left(s), keeps)
 }
 
-// build makes the trees over the leases, of so many leaves each. It refuses leases that no tranche can hold, with
-// ErrLease.
+// build makes the trees over the leases, with at most fit leaves each. It returns ErrLease for a lease that no tranche
+// can hold.
 func (b *batch) build(fit int) error {
 	seen := map[market.LeaseID]bool{}
 	for _, e := range b.leases {
 		if seen[e.leaf.Lease] {
-			return fmt.Errorf("%w: %s stands twice", escrow.ErrLease, e.leaf.Lease.Short())
+			return fmt.Errorf("%w: %s: duplicate", escrow.ErrLease, e.leaf.Lease.Short())
 		}
 		seen[e.leaf.Lease] = true
 	}
@@ -154,7 +154,7 @@ func (b *batch) leafIn(v escrow.View, j int) (s account.LeafState, ok bool) {
 // batches are the leases of a machine.
 type batches []batch
 
-// clone returns a copy of which entries may be changed.
+// clone returns a copy with modifiable entries.
 func (bs batches) clone() batches {
 	out := slices.Clone(bs)
 	for i := range out {
@@ -201,8 +201,8 @@ func (bs batches) deepest(k uint16) int {
 	return 0
 }
 
-// owner is the batch of a tranche that is there, and which of its trees it is; own means that it has the batch's
-// number. The batch is nil if this machine does not know the tranche's leaves.
+// owner returns the batch of an existing tranche, and the index of its tree. Own means that the tranche has the batch's
+// number. The batch is nil if the tranche's leaves are unknown to this machine.
 func (bs batches) owner(t account.Tranche) (b *batch, tree int, own bool) {
 	root := escrow.RootOf(t)
 	for i := range bs {
@@ -215,7 +215,7 @@ func (bs batches) owner(t account.Tranche) (b *batch, tree int, own bool) {
 	return nil, 0, false
 }
 
-// fits reports whether no lease stands twice, nothing overflows, and there are no more leases than Step adds.
+// fits reports whether there is no duplicate lease, no overflow, and at most as many leases as Step adds.
 func (bs batches) fits() bool {
 	seen := map[market.LeaseID]bool{}
 	hired := 0

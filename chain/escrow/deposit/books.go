@@ -11,20 +11,20 @@ import (
 )
 
 // books are the machine's record of its escrow: the wanted leases, and their finalized state on chain. They are the
-// journalled part of its state, with the transactions under way.
+// journalled part of its state, with the pending transactions.
 type books struct {
 	calls
 	deadline market.Slot // fixed once opened is chosen
 	seen     bool        // such an escrow exists or existed, finalized
 	final    market.Slot // newest final view: an older one is of a node that lags
-	landed   market.Slot // a view of before this slot lacks something that is final
+	landed   market.Slot // a view from before this slot lacks final state
 	ending   bool
 	closed   bool
 	refunded market.Amount // finalized
 	batches  batches
 	queue    escrow.Queue
 
-	back bool // money that nobody can claim is refunded, finally; not kept over a restart
+	back bool // all unclaimable money is refunded, finally; not persisted
 }
 
 func (b *books) check() error {
@@ -39,8 +39,8 @@ func (b *books) check() error {
 	return b.deal.checkKeys()
 }
 
-// due reports whether the money of some lease of x is still to be set aside: of one that can earn, or of one that ended
-// with a receipt for work that was done before the money was on chain.
+// due reports whether a lease of x still needs its money set aside: it can still earn, or it ended with a receipt for
+// work before the money was on chain.
 func (b *books) due(x *batch) bool {
 	return slices.ContainsFunc(x.leases, func(e entry) bool {
 		return !e.void && (!b.ending && !e.retire || !b.hires() && e.final != nil && e.final.core.Cumulative > 0)
@@ -131,7 +131,7 @@ func (b *books) empty(f escrow.View) bool {
 	return f.Escrow == nil || f.Escrow.State != account.EscrowOpen || f.Free() == 0 && !b.retiring(f)
 }
 
-// retiring reports whether a tranche that is no batch's can still be had back before the deadline.
+// retiring reports whether a tranche outside of all batches can still be recovered before the deadline.
 func (b *books) retiring(f escrow.View) bool {
 	for _, t := range f.Tranches {
 		x, _, own := b.batches.owner(t)
@@ -203,7 +203,7 @@ func (b *books) bookLanded(i int, opened market.Slot) (effects []escrow.Effect) 
 	return append(b.reportFunded(x, opened, true), x.reportVoid(nil)...)
 }
 
-// bookLeaves notes of which leases nothing is left to do.
+// bookLeaves records the leases without remaining work.
 func (b *books) bookLeaves(x *batch, f escrow.View) {
 	for j := range x.leases {
 		e := &x.leases[j]
@@ -215,7 +215,7 @@ func (b *books) bookLeaves(x *batch, f escrow.View) {
 	}
 }
 
-// gone reports whether nothing is left that an ended Hire paid rent for, and nothing can come.
+// gone reports whether no account with the rent of an ended Hire is left, and none can appear.
 func (b *books) gone(c, f escrow.View) bool {
 	if !b.ending || b.queue.Len() > 0 || b.batches.flying() || f.Slot < b.landed {
 		return false

@@ -79,7 +79,7 @@ func (a *calls) closeTranche(k uint16, rentPayer sign.Key) svm.Instruction {
 	return program.CloseTranche{Escrow: a.at, Tranche: a.tranche(k), RentPayer: rentPayer}.Instruction(a.net.Program)
 }
 
-// refund pays the free amount to a wallet. Buyer is zero where anybody may ask for it.
+// refund pays the free amount to a wallet. Buyer is zero if the refund needs no signature of the buyer.
 func (a *calls) refund(owner, buyer sign.Key) svm.Instruction {
 	return program.Refund{Escrow: a.at, Vault: a.vault, Destination: svm.TokenAccount(owner, a.net.Mint),
 		Mint: a.net.Mint, Network: a.net.Address(), Buyer: buyer}.Instruction(a.net.Program)
@@ -99,8 +99,8 @@ func (a *calls) openToken(wallet sign.Key, fails uint8) []svm.Instruction {
 	return []svm.Instruction{svm.OpenTokenAccount(a.payer(), wallet, a.net.Mint)}
 }
 
-// sweep hands out the fees. When it failed before, accounts to be paid into may be missing, or the network's authority
-// was given up, and with it the pool of a network that votes on nothing: that is tried every second time.
+// sweep splits the fees. After a failure, receiving accounts may be missing. Or the network's authority was removed,
+// and with it the pool of a network without votes; every second try assumes that.
 func (a *calls) sweep(e account.Escrow, fails uint8) (out []svm.Instruction) {
 	call := program.Sweep{Escrow: a.at, Vault: a.vault, Mint: a.net.Mint, Network: a.net.Address()}
 	if a.net.Account.Params.Votes.On() || !a.net.Account.Authority.IsZero() && fails%2 == 0 {

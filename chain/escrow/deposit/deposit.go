@@ -1,6 +1,6 @@
 // Package deposit is the payer's side of an escrow, as two machines. A Deposit is a buyer's: it opens the escrow of an
-// order, sets money aside for its leases, and takes back the amounts that nobody earned. A Hire is a supervisor's: it
-// sets the escrow's money aside for standbys while the buyer is away.
+// order, sets money aside for its leases, and reclaims the unearned rest. A Hire is a supervisor's: it sets the
+// escrow's money aside for standbys while the buyer is away.
 //
 //	Fund, Retire, End ─▶ Deposit ─▶ Look ─▶ Looked ─▶ books ─▶ plan ─▶ Sign ─▶ queue
 //
@@ -24,7 +24,7 @@ type Deposit struct {
 	params escrow.Params
 
 	// The rest is not kept over a restart.
-	asked   uint16 // tranches from the first that are looked at
+	asked   uint16 // number of tranches, from the first, in a look
 	apart   bool   // the opening and the first tranches do not fit together
 	looking bool   // Look was not answered yet
 	lookAt  time.Time
@@ -32,8 +32,7 @@ type Deposit struct {
 	repeat  bool   // final events must be repeated: they may not have been received before a restart
 }
 
-// New returns the escrow of an order for which nothing was funded yet. It returns ErrEvent for a deal that no escrow
-// can be opened for.
+// New returns the Deposit of an order without funding. It returns ErrEvent for a deal without a possible escrow.
 func New(net escrow.Net, deal Deal, p escrow.Params) (Deposit, error) {
 	if err := deal.check(); err != nil {
 		return Deposit{}, err
@@ -56,13 +55,13 @@ func (d Deposit) Escrow() (at sign.Key, ok bool) { return d.at, d.opened != 0 }
 // Deadline is the slot after which, and the network's margin, everything goes back.
 func (d Deposit) Deadline() market.Slot { return d.deadline }
 
-// Refunded is the finalized amount of refunds, as far as was seen.
+// Refunded is the finalized amount of seen refunds.
 func (d Deposit) Refunded() market.Amount { return d.refunded }
 
 // Owing returns the sum that unseen transactions are to take from the deal's Source.
 func (d Deposit) Owing() market.Amount { return d.owing() }
 
-// Closed reports that it is over and nothing is left on chain.
+// Closed reports whether the deposit has ended and no account is left on chain.
 func (d Deposit) Closed() bool { return d.closed }
 
 // Back reports whether End was received and everything that can come back without the providers is refunded, finally.
@@ -104,12 +103,12 @@ func (d Deposit) Void(lease market.LeaseID) bool {
 	return ok && b.leases[j].void
 }
 
-// Next is when Ticked should come. Zero: nothing to wait for. After restoring, Ticked should come at once.
+// Next is the time of the next Ticked; zero means none. After restoring, Ticked is due immediately.
 func (d Deposit) Next() time.Time {
 	switch {
 	case d.closed:
 		return time.Time{}
-	case d.looking: // the answer says when to look again
+	case d.looking: // the answer sets the time of the next Look
 		return d.queue.Soonest(time.Time{})
 	}
 	return d.queue.Soonest(d.lookAt)

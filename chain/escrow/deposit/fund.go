@@ -40,7 +40,7 @@ func (d *Deposit) fund(ev escrow.Fund) (change bool, err error) {
 		}
 		margin := market.Slot(d.net.Margin())
 		if core.End > math.MaxUint64-margin || core.End+margin > deadline {
-			return false, fmt.Errorf("%w: slot %d, lease %s ends at %d and %d slots more must be left",
+			return false, fmt.Errorf("%w: slot %d: lease %s ends at %d, with %d more slots required",
 				escrow.ErrDeadline, deadline, core.ID().Short(), core.End, margin)
 		}
 	}

@@ -21,19 +21,18 @@ type Hiring struct {
 }
 
 // Hire sets an escrow's money aside for standbys, with signatures of its voucher keys. The supervisor that replaces a
-// job's buyer uses it. It is a Deposit that neither opens nor fills nor empties its escrow, and its events are a
-// Deposit's, except Hired. Fund requests leases of standbys, whose Deadline and Deposit mean nothing here; Retire gives
-// them up. End gives up all, and ends when nothing that the hirer paid rent for is left. Its effects are Funded, Void
+// job's buyer uses it. It is a Deposit that neither opens nor fills nor empties its escrow. Its events are a Deposit's,
+// except Hired. Fund requests leases of standbys; their Deadline and Deposit are ignored. Retire gives them up. End
+// gives up all of them, and finishes when every account with the hirer's rent is closed. The effects are Funded, Void
 // and Closed.
 //
-// Its transactions are signed by the ledger's key and a threshold of voucher keys, which Drive gets as others. It takes
-// the ones with the hirer's own, and after each failure the next ones, so that some may be away. The ledger's key signs
-// before any other, and its signature is given to nobody: a transaction signed by others cannot be sent before it is in
-// the journal.
+// Its transactions are signed by the ledger's key and a threshold of voucher keys, which Drive receives as others. A
+// Hire begins with a set that has the hirer's own key. After each failure it tries the next set, since some signers may
+// be offline. The ledger's key signs first, and its signature is not shown to the others: no other signer can send the
+// transaction before it is journalled.
 type Hire struct{ d Deposit }
 
-// NewHire returns a Hire for an escrow from which this machine has hired nothing yet. It returns ErrEvent for an
-// impossible escrow.
+// NewHire returns a Hire for an escrow, without hires. It returns ErrEvent for an impossible escrow.
 func NewHire(net escrow.Net, h Hiring, p escrow.Params) (Hire, error) {
 	if h.Hirer.IsZero() {
 		return Hire{}, fmt.Errorf("%w: hirer: missing", escrow.ErrEvent)
@@ -66,7 +65,7 @@ func (h Hire) Step(now time.Time, ev escrow.Event) (Hire, []escrow.Effect, error
 // Marshal gives the journal form. A hire has one.
 func (h Hire) Marshal() []byte { return h.d.Marshal() }
 
-// Next is when Ticked should come. Zero: nothing to wait for. After restoring, Ticked should come at once.
+// Next is the time of the next Ticked; zero means none. After restoring, Ticked is due immediately.
 func (h Hire) Next() time.Time { return h.d.Next() }
 
 // Escrow is the address that vouchers name.
@@ -75,7 +74,7 @@ func (h Hire) Escrow() sign.Key { return h.d.at }
 // Funding returns the present or future place of a lease's money, as Deposit.Funding does.
 func (h Hire) Funding(lease market.LeaseID) (f escrow.Funding, ok bool) { return h.d.Funding(lease) }
 
-// Closed reports whether it is over: End was received, and the hirer's rent is back.
+// Closed reports whether the hire has ended: End was received, and the hirer's rent is recovered.
 func (h Hire) Closed() bool { return h.d.closed }
 
 // Ending reports whether End was received.

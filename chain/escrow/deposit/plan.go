@@ -16,11 +16,11 @@ const (
 	closeAtOnce  = 6  // tranches that one transaction closes
 )
 
-// finalDepth is the longest path with which a final receipt that frees a leaf leaves room for a bid. Longer ones go
-// without: the freed amount is the buyer's anyhow, after the response slots.
+// finalDepth is the longest path with which a transaction that frees a leaf by a final receipt has room for a bid.
+// Longer paths have no bid: the amount is freed after the response slots in any case.
 const finalDepth = 7
 
-// plan is the transactions that bring the chain nearer to the wanted state, by one confirmed view of it.
+// plan computes, from one confirmed view, the transactions that bring the chain nearer to the wanted state.
 type plan struct {
 	*books
 	now   time.Time
@@ -30,7 +30,7 @@ type plan struct {
 	change  bool // of the journalled state
 	effects []escrow.Effect
 	orders  []escrow.SignOrder
-	asks    uint16 // tranches from the first that the next look must ask for
+	asks    uint16 // number of tranches, from the first, for the next look
 	waits   string // the event that is awaited
 }
 
@@ -60,7 +60,8 @@ func (p *plan) run() {
 	}
 }
 
-// ask begins a transaction for a task with so much at stake, unless one is under way or it is too soon after a failure.
+// ask begins a transaction for a task, unless one is pending or the last failure is too recent. The stake bounds the
+// bid.
 func (p *plan) ask(t escrow.Task, stake market.Amount, instructions func(fails uint8) []svm.Instruction) {
 	if fails, ok := p.queue.May(p.now, t); ok {
 		o := p.queue.Ask(p.now, t, stake, instructions(fails)...)
@@ -94,7 +95,7 @@ func (p *plan) open() {
 		p.change, p.effects = true, append(p.effects, escrow.Opening{Escrow: p.at, Opened: p.opened})
 	}
 	if uint64(p.view.Slot) > p.opened+account.OpeningSlots-openingSpare {
-		p.waits = fmt.Sprintf("too late to open the escrow of slot %d, too early to open another", p.opened)
+		p.waits = fmt.Sprintf("escrow of slot %d: too late to open; waiting to open another", p.opened)
 		return
 	}
 	b := &p.batches[i]
@@ -123,8 +124,8 @@ func (p *plan) number(b *batch, first uint16) {
 	p.asks = max(p.asks, first+uint16(len(b.trees)))
 }
 
-// add adds a batch to an escrow that is there, with as many tokens as it lacks. The next tranche has one number, so
-// that of two transactions with the same only one can take effect, and its tokens move once.
+// add adds a batch to an existing escrow, with the missing tokens. Tranche numbers are unique, so of two transactions
+// with one number only one can take effect, and its tokens move once.
 func (p *plan) add() {
 	e := p.view.Escrow
 	i := p.next()
@@ -169,7 +170,7 @@ func (p *plan) retireLeaf(b *batch, j int, s account.LeafState) {
 	}
 	t, left := escrow.Task{Tranche: k, Leaf: e.leaf.Index}, market.Amount(e.left(s))
 	switch over := p.view.Tranches[k].Opened + uint64(s.Window); {
-	case s.Window != 0 && uint64(p.view.Slot) > over: // also the rest of a final receipt, if nobody claimed that
+	case s.Window != 0 && uint64(p.view.Slot) > over: // also the unclaimed rest of a final receipt
 		t.Kind = escrow.TaskFinish
 		p.ask(t, left, func(uint8) []svm.Instruction {
 			return []svm.Instruction{p.retireFinish(k, e.leaf, b.proof(j))}
@@ -190,7 +191,7 @@ func (p *plan) retireLeaf(b *batch, j int, s account.LeafState) {
 }
 
 // patience is the number of slots in which a provider may claim the rest of its final receipt before the response slots
-// begin. Most claim at once, and cost no transaction.
+// begin. Most claim immediately, and need no transaction of the buyer.
 func (p *plan) patience(e *entry) uint64 {
 	if e.final == nil {
 		return 0
@@ -198,7 +199,7 @@ func (p *plan) patience(e *entry) uint64 {
 	return uint64(p.net.Account.Rules.ResponseSlots)
 }
 
-// end takes back free money, hands out the fees, and closes everything, as far as possible now.
+// end reclaims free money, splits the fees, and closes all accounts, as far as possible now.
 func (p *plan) end() {
 	e := p.view.Escrow
 	retires := func(t escrow.Task) bool {
@@ -233,13 +234,13 @@ func (p *plan) end() {
 	})
 }
 
-// settled reports whether an outstanding amount keeps nothing open: it is 0, or was refunded.
+// settled reports whether the outstanding amount is 0 or was refunded.
 func (p *plan) settled(outstanding uint64) bool {
 	return outstanding == 0 || p.view.Escrow.State == account.EscrowRefunded
 }
 
-// closeTranches closes tranches of which nothing is outstanding, also such as the voucher keys added; of a Hire those
-// for which the hirer paid the rent.
+// closeTranches closes tranches without outstanding money, including tranches of the voucher keys. A Hire closes only
+// tranches with the hirer's rent.
 func (p *plan) closeTranches() {
 	if p.queue.UnderKind(escrow.TaskCloseTranche) {
 		return
@@ -259,7 +260,7 @@ func (p *plan) closeTranches() {
 		t := escrow.Task{Kind: escrow.TaskCloseTranche, Tranche: first}
 		p.ask(t, 0, func(fails uint8) []svm.Instruction {
 			if fails > 0 {
-				return out[:1] // perhaps another was closed meanwhile
+				return out[:1] // another may have been closed concurrently
 			}
 			return out
 		})

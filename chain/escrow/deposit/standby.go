@@ -56,7 +56,7 @@ func standbysFor(v escrow.View, leaves []tranche.Leaf) (out []program.StandbyLea
 	return out, nil
 }
 
-// enough reports whether the escrow's money is. It may be later, when leases were retired.
+// enough reports whether the escrow's money suffices. If not, it may suffice later, after leases are retired.
 func enough(v escrow.View, leaves []tranche.Leaf) error {
 	var sum market.Amount
 	for _, l := range leaves {
@@ -98,8 +98,8 @@ func (p *plan) hire() {
 	})
 }
 
-// leave has the hirer's rent come back: its tranches are closed when nothing is outstanding, or when the deadline and
-// the margin are over and the rest went back to the buyer, which anybody may see to.
+// leave recovers the hirer's rent. A tranche can be closed when nothing is outstanding. After the deadline and the
+// margin any peer may refund the rest to the buyer, and then close it.
 func (p *plan) leave() {
 	e := p.view.Escrow
 	if e.State == account.EscrowOpen && p.over(p.view) {
@@ -111,9 +111,9 @@ func (p *plan) leave() {
 	p.closeTranches()
 }
 
-// reclaim recovers the money in tranches of no batch. At the end these are unreported hires of the voucher keys; at
-// once it is the second tranche of leases that have one, so that they are not paid for twice. Unknown leaves can be
-// retired, but their unclaimed money comes back only after the deadline.
+// reclaim recovers the money in tranches of no batch. At the end these are unreported hires of the voucher keys.
+// Immediately it is the second tranche of leases that have one already, so that they are not paid for twice. Unknown
+// leaves can be retired, but their unclaimed money comes back only after the deadline.
 func (p *plan) reclaim() {
 	if p.over(p.view) || p.view.Escrow.State != account.EscrowOpen {
 		return
@@ -137,8 +137,8 @@ func (p *plan) reclaim() {
 	}
 }
 
-// reclaimLeaf retires a leaf of a tranche that is no batch's. B is the batch with the same leases, and tree which of
-// its trees has them; nil: nobody knows them.
+// reclaimLeaf retires a leaf of a tranche outside of all batches. B is the batch with the same leases, tree the index
+// of their tree in it. If b is nil, the leases are unknown.
 func (p *plan) reclaimLeaf(k uint16, opened uint64, leaf uint16, s account.LeafState, b *batch, tree int) {
 	t := escrow.Task{Kind: escrow.TaskBegin, Tranche: k, Leaf: leaf}
 	switch over := opened + uint64(s.Window); {
@@ -149,7 +149,7 @@ func (p *plan) reclaimLeaf(k uint16, opened uint64, leaf uint16, s account.LeafS
 	case uint64(p.view.Slot) <= over:
 		p.waits = fmt.Sprintf("providers may claim until slot %d", over)
 	case b == nil:
-		p.waits = fmt.Sprintf("what guardians hired is not known: the rest comes back after slot %d",
+		p.waits = fmt.Sprintf("leases hired by guardians: unknown; the rest is refunded after slot %d",
 			p.view.Escrow.Deadline+p.net.Margin())
 	default:
 		j := tree*b.fit + int(leaf)

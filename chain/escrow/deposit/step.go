@@ -66,7 +66,7 @@ func (d *Deposit) apply(now time.Time, ev escrow.Event) (change bool, effects []
 	return false, nil, fmt.Errorf("%w: a deposit takes no %T", escrow.ErrEvent, ev)
 }
 
-// look asks for the escrow, unless there is no reason to.
+// look requests the escrow's state, if there is a reason.
 func (d *Deposit) look() []escrow.Effect {
 	if d.closed || !d.busy() {
 		d.lookAt = time.Time{}
@@ -83,7 +83,7 @@ func (d *Deposit) look() []escrow.Effect {
 	return []escrow.Effect{escrow.Look{Escrow: d.at, Tranches: tranches}}
 }
 
-// wants reports whether a transaction that was signed is still worth sending.
+// wants reports whether a signed transaction is still to be sent.
 func (d *Deposit) wants(t escrow.Task) bool {
 	if t.Kind != escrow.TaskOpen && t.Kind != escrow.TaskAdd {
 		return true

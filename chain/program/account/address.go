@@ -14,7 +14,7 @@ func NetworkSeeds(p Params) [][]byte {
 	return [][]byte{[]byte("network"), h[:]}
 }
 
-// NetworkAddress is the account of the network with these parameters: nobody can take it for others.
+// NetworkAddress is the account of the network with these parameters. Other parameters have another address.
 func NetworkAddress(program sign.Key, p Params) sign.Key {
 	return svm.Address(program, NetworkSeeds(p)...)
 }

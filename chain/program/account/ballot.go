@@ -25,7 +25,7 @@ type Rewards struct {
 	Sum    uint64    `json:"sum"`  // base units
 	Root   sign.Hash `json:"root"` // merkle, over RewardLeaf
 	// Table is SHA-256 of the table from which it was counted, so that any peer can pass it on. The program does not
-	// look at it.
+	// check it.
 	Table sign.Hash `json:"table"`
 }
 
@@ -49,7 +49,7 @@ func (r *reader) rewards() Rewards {
 	return w
 }
 
-// Ballot is something that is voted on.
+// Ballot is a vote on rules or rewards.
 type Ballot struct {
 	Bump      uint8
 	Subject   Subject

@@ -24,8 +24,8 @@ func MonthOfEmission(emission, m uint64) uint64 {
 	return gives
 }
 
-// Allowance is the emission of epoch number e of a cap with n epochs to a month, n > 0. The epochs of a month add up to
-// its emission, and all months to no more than the cap.
+// Allowance is the emission of epoch number e of a cap with n epochs to a month, n > 0. The epochs of a month sum to
+// its emission, and all months to at most the cap.
 func Allowance(emission uint64, n uint32, e uint64) uint64 {
 	of := uint64(n)
 	month, k := MonthOfEmission(emission, e/of), e%of

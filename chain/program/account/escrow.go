@@ -26,7 +26,7 @@ type EscrowState uint8
 
 const (
 	EscrowOpen     EscrowState = 1 // pays vouchers
-	EscrowRefunded EscrowState = 2 // the rest went back: nobody can claim any more
+	EscrowRefunded EscrowState = 2 // the rest was refunded; claims fail
 )
 
 // Escrow is one buyer's deposit for one order. The vault holds at least Outstanding + Fee; the rest of it is free.

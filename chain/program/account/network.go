@@ -17,12 +17,12 @@ type Network struct {
 
 const networkCounters = 24
 
-// NewNetwork is the account of a network in which nothing has happened yet.
+// NewNetwork returns the account of a new network.
 func NewNetwork(p Params) Network {
 	return Network{Authority: p.Authority, Params: p, Rules: p.Rules()}
 }
 
-// Terms are those of mint number i that hold now.
+// Terms returns the current terms of mint number i.
 func (n Network) Terms(i int) MintTerms {
 	m, f := n.Params.Mints[i], n.Rules.Fees[i]
 	return MintTerms{Mint: m.Mint, FeeBps: f.FeeBps, BurnBps: f.BurnBps, PoolBps: f.PoolBps, TreasuryBps: f.TreasuryBps,

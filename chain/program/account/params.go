@@ -23,13 +23,13 @@ const (
 	mintReserved   = 5
 )
 
-// Params is the constant part of a network's account. The account's address is made of their hash. Fees, response,
+// Params is the constant part of a network's account. The account's address is derived from their hash. Fees, response,
 // unbonding and least stake are the network's initial values; the current ones are in its Rules.
 type Params struct {
 	Network  string    `json:"network"` // id
 	Chain    sign.Hash `json:"chain"`
 	Treasury sign.Key  `json:"treasury"` // wallet; zero: none, its share burns
-	// may draw from the pool; zero: nobody, ever, and the pool's share burns
+	// may draw from the pool; zero: no key may, and the pool's share burns
 	Authority      sign.Key    `json:"authority"`
 	StakeMint      sign.Key    `json:"stake_mint"` // the token that providers stake
 	MarginSlots    uint32      `json:"margin_slots"`
@@ -37,7 +37,7 @@ type Params struct {
 	UnbondingSlots uint64      `json:"unbonding_slots"`
 	EvidenceSlots  uint64      `json:"evidence_slots"`
 	MinStake       uint64      `json:"min_stake"`
-	Votes          Votes       `json:"votes,omitzero"`       // zero: nothing is ever voted on
+	Votes          Votes       `json:"votes,omitzero"`       // zero: no votes
 	AuditSlots     uint32      `json:"audit_slots,omitzero"` // of a window of audits; 0: lies of audits are not slashed
 	Mints          []MintTerms `json:"mints"`
 }
@@ -60,7 +60,7 @@ const claimMonths = 3
 // On reports whether anything is voted on.
 func (v Votes) On() bool { return v.VotingSlots > 0 }
 
-// EpochEnd is the first slot after an epoch, the last one when it is never over.
+// EpochEnd is the first slot after an epoch, or the last slot if the epoch never ends.
 func (v Votes) EpochEnd(epoch uint64) uint64 {
 	over, n := bits.Mul64(epoch, v.EpochSlots)
 	n, carry := bits.Add64(n, v.EpochSlots, 0)
@@ -71,7 +71,7 @@ func (v Votes) EpochEnd(epoch uint64) uint64 {
 	return n
 }
 
-// Month is how many slots a month has: for so long after an epoch its rewards can be accepted.
+// Month is the length of a month in slots. An epoch's rewards can be accepted for one month after it.
 func (v Votes) Month() uint64 { return v.EpochSlots * uint64(v.EpochsOfMonth) }
 
 // Claiming is for how many slots accepted rewards can be claimed, at least.
@@ -83,18 +83,18 @@ func (v Votes) Allowance(epoch uint64) uint64 { return Allowance(v.Emission, v.E
 func (v Votes) validate() error {
 	if !v.On() {
 		if v != (Votes{}) {
-			return fmt.Errorf("%w: nothing is voted on, and yet there are terms for it", ErrParams)
+			return fmt.Errorf("%w: vote parameters without votes", ErrParams)
 		}
 		return nil
 	}
 	hi, month := bits.Mul64(v.EpochSlots, uint64(v.EpochsOfMonth))
 	switch {
 	case v.LockSlots == 0:
-		return fmt.Errorf("%w: no slots between a vote and its effect", ErrParams)
+		return fmt.Errorf("%w: lock slots: 0", ErrParams)
 	case v.LeastBonded == 0:
-		return fmt.Errorf("%w: a vote needs nothing bonded", ErrParams)
+		return fmt.Errorf("%w: least bonded: 0", ErrParams)
 	case v.LeastBond == 0:
-		return fmt.Errorf("%w: whoever has nothing bonded could open a ballot", ErrParams)
+		return fmt.Errorf("%w: least bond: 0", ErrParams)
 	case hi != 0 || month == 0 || month > math.MaxUint64/claimMonths:
 		return fmt.Errorf("%w: a month of %d epochs of %d slots", ErrParams, v.EpochsOfMonth, v.EpochSlots)
 	}
@@ -125,7 +125,7 @@ func (p Params) Validate() error {
 	}
 	switch {
 	case p.EvidenceSlots >= p.UnbondingSlots:
-		return fmt.Errorf("%w: evidence is good for %d slots, stake leaves after %d: it must stay longer",
+		return fmt.Errorf("%w: evidence slots %d, unbonding slots %d: want unbonding longer than evidence",
 			ErrParams, p.EvidenceSlots, p.UnbondingSlots)
 	case p.ResponseSlots == 0:
 		return fmt.Errorf("%w: no slots to respond when a leaf is retired", ErrParams)
@@ -141,7 +141,7 @@ func (p Params) Validate() error {
 		}
 		for _, other := range p.Mints[:i] {
 			if other.Mint == m.Mint {
-				return fmt.Errorf("%w: mint %s stands twice", ErrParams, m.Mint)
+				return fmt.Errorf("%w: mint %s: duplicate", ErrParams, m.Mint)
 			}
 		}
 	}
@@ -158,7 +158,7 @@ func (m MintTerms) validate() error {
 	return nil
 }
 
-// Domain is where vouchers and receipts are signed that the program takes for this network.
+// Domain is the signing domain of vouchers and receipts of this network.
 func (p Params) Domain(program sign.Key) sign.Domain {
 	return sign.Domain{Network: p.Network, Chain: p.Chain, Program: program}
 }
@@ -184,7 +184,7 @@ func (p Params) Marshal() []byte {
 	return d
 }
 
-// UnmarshalParams reads the layout and nothing after it, and validates. ErrParams.
+// UnmarshalParams decodes the layout without trailing bytes, and validates. It returns ErrParams otherwise.
 func UnmarshalParams(b []byte) (Params, error) {
 	r := read(b)
 	p := r.params()

@@ -22,7 +22,7 @@ type Payout struct {
 
 const payoutHead = 144
 
-// PayoutSize is the length of the account of rewards for so many payees.
+// PayoutSize is the length of the account of rewards for count payees.
 func PayoutSize(count uint32) int { return payoutHead + int(count+7)/8 }
 
 // WasPaid reports whether payee number i was.

@@ -14,8 +14,8 @@ type Provider struct {
 	Payout          sign.Key  // a wallet
 	Inventory       sign.Hash // of its units
 	Stake           uint64    // base units of the stake mint
-	Unbonding       uint64    // no stake any more, but slashed with it until it is withdrawn
-	Ready           uint64    // slot from which that can be; 0 when nothing is unbonding
+	Unbonding       uint64    // no longer stake, but slashed with it until the withdrawal
+	Ready           uint64    // slot from which it can be withdrawn; 0 without unbonding stake
 	Slashed         uint64    // slot of the last slash, 0 never
 	Registered      uint64    // slot
 	Sequence        uint64    // changes above Stake so far

@@ -49,7 +49,7 @@ func (f Fees) validate() error {
 	return nil
 }
 
-// Rules are those that a network with these parameters begins with.
+// Rules returns the initial rules of a network with these parameters.
 func (p Params) Rules() Rules {
 	r := Rules{ResponseSlots: p.ResponseSlots, UnbondingSlots: p.UnbondingSlots, MinStake: p.MinStake}
 	for _, m := range p.Mints {
@@ -58,10 +58,9 @@ func (p Params) Rules() Rules {
 	return r
 }
 
-// Allows returns nil if a vote can make these the rules of a network with these parameters, and ErrParams with the
-// reason otherwise. Windows get up to four times as long as in the parameters and never shorter, so that nobody has
-// less time than promised. The least stake is a quarter to four times the parameter; fees are within every network's
-// limits.
+// Allows returns nil if a vote may set these rules on a network with these parameters, otherwise ErrParams with the
+// reason. A window may be one to four times the parameter, so that no party has less time than promised. The minimum
+// stake is a quarter to four times the parameter. Fees are within every network's limits.
 func (p Params) Allows(r Rules) error {
 	switch {
 	case r.ResponseSlots < p.ResponseSlots || atLeast(uint64(r.ResponseSlots)) > uint64(p.ResponseSlots):

@@ -40,7 +40,7 @@ type Tranche struct {
 // LeafState is the state of one leaf.
 type LeafState struct {
 	Paid   uint64 // with the fee
-	Freed  uint64 // this much of the cap can never be claimed any more
+	Freed  uint64 // part of the cap that can no longer be claimed
 	Window uint32 // 0, or while it is being retired the last slot in which it may be claimed, counted from Opened
 }
 

@@ -4,8 +4,8 @@
 //	go run ./chain/program/idl          writes it
 //	go run ./chain/program/idl -check   fails if the committed file differs
 //
-// The accounts of a call, their permissions, and its number come from the call itself; names and sentences from the Go
-// source; layouts from tables.go, which the client's tests hold against testdata/vectors.json.
+// The call itself gives its accounts, their permissions, and its number. The Go source gives names and sentences,
+// tables.go the layouts. The client's tests compare the layouts with testdata/vectors.json.
 package main
 
 import (
@@ -33,7 +33,7 @@ import (
 const file = "starling.json"
 
 func main() {
-	check := flag.Bool("check", false, "compare with what is there")
+	check := flag.Bool("check", false, "compare with the existing file")
 	dir := flag.String("dir", filepath.Join("chain", "program"), "folder of package program")
 	flag.Parse()
 	if err := run(*dir, *check); err != nil {
@@ -199,7 +199,7 @@ func sentence(c *ast.CommentGroup) string {
 	return strings.Join(strings.Fields(c.Text()), " ")
 }
 
-// say adds the source's comment about it.
+// say adds the source's comment.
 func (n node) say(text string) node {
 	if text != "" {
 		n["docs"] = []string{text}

@@ -21,7 +21,7 @@ func sized(n int) node {
 	return node{"kind": "fixedSizeTypeNode", "size": n, "type": node{"kind": "bytesTypeNode"}}
 }
 
-// text is of so many bytes, zeros at its end.
+// text is a string of n bytes, padded with zeros.
 func text(n int) node {
 	return node{"kind": "fixedSizeTypeNode", "size": n, "type": node{"kind": "stringTypeNode", "encoding": "utf8"}}
 }
@@ -60,7 +60,7 @@ func always(name string, n int) field {
 	return field{name, u8, node{"kind": "numberValueNode", "number": n}}
 }
 
-// zeros are bytes that mean nothing.
+// zeros are reserved bytes.
 func zeros(name string, of node, n int) field {
 	return field{name, of, node{"kind": "bytesValueNode", "encoding": "base16", "data": strings.Repeat("00", n)}}
 }

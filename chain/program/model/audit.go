@@ -14,7 +14,7 @@ import (
 // audits are the calls that write down statements of audits, or slash by them.
 type audits struct{ *tx }
 
-// state: a statement of an audit that somebody signed on this network is written down.
+// state records a signed statement of an audit on this network.
 func (t audits) state(c program.State) error {
 	n, ok := find(t.tx, t.Networks, c.Network)
 	tag, size := c.What.Form()
@@ -114,7 +114,7 @@ func (t audits) slashAudit(c program.SlashAudit) error {
 	return nil
 }
 
-// product multiplies, and notes when it does not fit.
+// product multiplies, and records an overflow.
 func (t audits) product(a, b uint64) uint64 {
 	t.no(b != 0 && a > ^uint64(0)/b, program.ErrOverflow)
 	return a * b

@@ -45,8 +45,8 @@ func (t claims) networkAt(e account.Escrow, at sign.Key) (account.Network, bool)
 	return n, ok
 }
 
-// claim: a provider gets min(voucher, cap, rate × slots passed), less earlier payments and the fee; only at the leaf's
-// payout, in its associated token account, and nothing once a window closed or the escrow was refunded.
+// claim: a provider gets min(voucher, cap, rate × slots passed), less earlier payments and the fee; only to the leaf's
+// payout, in its associated token account, and nothing after the window's end or the escrow's refund.
 func (t claims) claim(c program.Claim) error {
 	e, n, ok := t.within(c.Escrow, c.Tranche)
 	if !ok {
@@ -108,7 +108,7 @@ func floor(amount uint64, bps uint16) uint64 {
 	return x.Div(x, big.NewInt(account.Shares)).Uint64()
 }
 
-// setLeaf writes the state of a leaf; so much less of the tranche is outstanding.
+// setLeaf writes the state of a leaf, and reduces the tranche's outstanding amount by less.
 func (t claims) setLeaf(at sign.Key, i uint16, state account.LeafState, less uint64) {
 	n := t.Tranches[at]
 	n.Leaves = slices.Clone(n.Leaves)
@@ -157,7 +157,7 @@ func (t claims) retireFinish(c program.RetireFinish) error {
 // left is the rest of a leaf's cap.
 func left(l tranche.Leaf, s account.LeafState) uint64 { return uint64(l.Cap) - s.Freed - s.Paid }
 
-// freed frees so much of a leaf.
+// freed frees an amount of a leaf.
 func (t claims) freed(escrow, at sign.Key, l tranche.Leaf, amount uint64) error {
 	t.no(amount == 0, program.ErrNothingDue)
 	if err := t.refused(); err != nil {
@@ -172,7 +172,7 @@ func (t claims) freed(escrow, at sign.Key, l tranche.Leaf, amount uint64) error 
 	return nil
 }
 
-// retireFinal: a provider's own signature under its final receipt gives up everything beyond it, at once.
+// retireFinal: a provider's signature of its final receipt immediately waives everything beyond it.
 func (t claims) retireFinal(c program.RetireFinal) error {
 	e, n, ok := t.within(c.Escrow, c.Tranche)
 	if !ok {
@@ -200,8 +200,8 @@ func (t claims) retireFinal(c program.RetireFinal) error {
 	return t.freed(c.Escrow, c.Tranche, l, rest-min(rest, keeps))
 }
 
-// refund: before the deadline and its margin the buyer takes back the free money; after that anybody sends everything
-// but fees back, and nobody claims any more.
+// refund: until the deadline plus margin, the buyer may withdraw the free money. After it, any key may refund
+// everything but the fees, and claims fail.
 func (t claims) refund(c program.Refund) error {
 	e, ok := find(t.tx, t.Escrows, c.Escrow)
 	if !ok {

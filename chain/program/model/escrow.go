@@ -124,8 +124,8 @@ func (t escrows) setAside(e account.Escrow, n account.Tranche, o opening) error 
 	return nil
 }
 
-// addStandbyTranche: the voucher keys put money aside without the buyer, only for the buyer's standbys, at no more than
-// the buyer's price, within the budget the buyer set, and for time that is still to pass.
+// addStandbyTranche: the voucher keys set money aside without the buyer: only for the buyer's standbys, at most at the
+// buyer's price, within the buyer's budget, and only for future slots.
 func (t escrows) addStandbyTranche(c program.AddStandbyTranche) error {
 	e, ok := t.openOne(c.Escrow)
 	if !ok {
@@ -198,7 +198,7 @@ func le64(v uint64) []byte {
 		byte(v >> 56)}
 }
 
-// topUp: anybody adds to the deposit.
+// topUp: any key adds to the deposit.
 func (t escrows) topUp(c program.TopUp) error {
 	e, ok := t.openOne(c.Escrow)
 	t.no(ok && c.Vault != e.Vault, program.ErrAddress)
@@ -216,7 +216,7 @@ func (t escrows) topUp(c program.TopUp) error {
 	return nil
 }
 
-// closeTranche: of which nothing is owed any more; the rent goes back.
+// closeTranche closes a tranche without outstanding money, and returns its rent.
 func (t escrows) closeTranche(c program.CloseTranche) error {
 	e, okE := find(t.tx, t.Escrows, c.Escrow)
 	n, okN := find(t.tx, t.Tranches, c.Tranche)
@@ -233,8 +233,8 @@ func (t escrows) closeTranche(c program.CloseTranche) error {
 	return nil
 }
 
-// closeEscrow: nothing owed, fees handed out, tranches closed, and later than any transaction that could open it again.
-// Before the deadline of an escrow that was not refunded only with the buyer.
+// closeEscrow: nothing outstanding, fees swept, tranches closed, and after any transaction that could open it again.
+// Before the deadline of an unrefunded escrow only with the buyer's signature.
 func (t escrows) closeEscrow(c program.CloseEscrow) error {
 	e, ok := find(t.tx, t.Escrows, c.Escrow)
 	if !ok {

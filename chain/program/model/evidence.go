@@ -17,7 +17,7 @@ import (
 type evidence struct{ *tx }
 
 // signed reads the precompile's checks in instruction number i of the transaction: keys, signatures, and the layout of
-// size bytes that is signed under the tag on this network. ok is false when there is none.
+// size bytes that is signed under the tag on this network. ok is false if there are none.
 func (t *tx) signed(i uint8, n account.Network, tag sign.Tag, size int) (s svm.Signed, layout []byte, ok bool) {
 	switch {
 	case int(i) > len(t.beside):
@@ -158,7 +158,7 @@ func (t *tx) path(root sign.Hash, data []byte, index, count uint64, path merkle.
 	t.no(len(path) == needed && path.Verify(root, data, int(index), int(count)) != nil, program.ErrRoot)
 }
 
-// anchor: anybody writes a root down, once.
+// anchor: any key records a root, once.
 func (t evidence) anchor(c program.Anchor) error {
 	t.no(c.Count == 0 || c.Count > program.MaxAnchored, program.ErrIndex)
 	t.create(c.Anchor, account.AnchorAddress(t.Program, c.Authority, c.Root))

@@ -2,9 +2,9 @@
 // It was written from the design, not from the program's source, and can be read as the specification. A test drives
 // both through the same random instructions and compares them after each.
 //
-// State is all accounts of the program and the token accounts they move. Apply is one call. It either does everything
-// or, with an error, nothing. The error has every rule that the call breaks (errors.Is finds each): the program stops
-// at the first one, in an order that is not specified. A call that breaks none succeeds.
+// State is all accounts of the program and the token accounts they move. Apply is one call. It is atomic: on an error
+// it changes nothing. The error contains every broken rule (errors.Is finds each); the program stops at the first one,
+// in an unspecified order. A call that breaks no rule succeeds.
 package model
 
 import (
@@ -45,15 +45,15 @@ type State struct {
 	Payouts   map[sign.Key]account.Payout
 	Stated    map[sign.Key]program.Stated
 
-	Tokens map[sign.Key]svm.Token // token accounts, of everybody
+	Tokens map[sign.Key]svm.Token // all token accounts
 	Mints  map[sign.Key]Mint
-	Tables map[sign.Key]Table // lookup tables, of everybody
+	Tables map[sign.Key]Table // all lookup tables
 
 	// Rent is the lamports that each payer paid for accounts, less refunds.
 	Rent map[sign.Key]int64
 }
 
-// New is a chain with the program and nothing else.
+// New returns a chain with only the program.
 func New(at sign.Key) *State {
 	return &State{
 		Program: at, Networks: map[sign.Key]account.Network{}, Escrows: map[sign.Key]account.Escrow{},
@@ -66,7 +66,7 @@ func New(at sign.Key) *State {
 	}
 }
 
-// Clone shares nothing with s that either could change.
+// Clone returns a copy that shares no mutable state with s.
 func (s *State) Clone() *State {
 	c := *s
 	c.Networks, c.Escrows, c.Tranches = maps.Clone(s.Networks), maps.Clone(s.Escrows), maps.Clone(s.Tranches)
@@ -190,7 +190,8 @@ func (t *tx) applyEscrow(call program.Call) error {
 	return program.ErrInstruction
 }
 
-// tx is one call under way. Methods first collect the reasons against it, and change the state only if there are none.
+// tx is one call in progress. Methods first collect the reasons to refuse it, and change the state only if there are
+// none.
 type tx struct {
 	*State
 	now    uint64
@@ -230,7 +231,7 @@ func has[V any](m map[sign.Key]V, k sign.Key) bool {
 	return ok
 }
 
-// find reads an account of the program. Where there is none the rest of the call's rules mean nothing, so ok is false.
+// find reads an account of the program. If it is missing, ok is false, and the call's other rules do not apply.
 func find[V any](t *tx, m map[sign.Key]V, at sign.Key) (v V, ok bool) {
 	if v, ok = m[at]; ok {
 		return v, true
@@ -244,7 +245,7 @@ func find[V any](t *tx, m map[sign.Key]V, at sign.Key) (v V, ok bool) {
 	return v, false
 }
 
-// create notes that a new account would lie at the address where it must, and nothing is there yet.
+// create checks that a new account has the right address, and that none exists there.
 func (t *tx) create(at, must sign.Key) {
 	t.no(at != must, program.ErrAddress)
 	t.no(t.occupied(at), program.ErrExists)
@@ -283,7 +284,7 @@ func (t *tx) burned(from sign.Key, amount uint64) {
 	t.Mints[a.Mint] = m
 }
 
-// holding reads a token account that somebody is paid into.
+// holding reads a token account that receives a payment.
 func (t *tx) holding(at sign.Key) (svm.Token, bool) {
 	a, ok := t.Tokens[at]
 	switch {
@@ -310,7 +311,7 @@ func (t *tx) known(at, mint, owner, signer sign.Key) {
 	t.no(at != svm.TokenAccount(owner, mint) && (signer.IsZero() || signer != owner), program.ErrAddress)
 }
 
-// sum adds up, and notes when it does not fit.
+// sum adds, and records an overflow.
 func (t *tx) sum(a, b uint64) uint64 {
 	t.no(a+b < a, program.ErrOverflow)
 	return a + b

@@ -10,7 +10,7 @@ import (
 // networks are the calls about a network, and its pools.
 type networks struct{ *tx }
 
-// initNetwork: anybody creates a network of any lawful parameters, at the address that they make.
+// initNetwork: any key creates a network of valid parameters, at the address derived from them.
 func (t networks) initNetwork(c program.InitNetwork) error {
 	p := c.Params
 	t.no(p.Validate() != nil, program.ErrParams)
@@ -42,7 +42,7 @@ func (t *tx) mint(at sign.Key) Mint {
 	return m
 }
 
-// setAuthority: only the authority hands itself on; given up, it is for ever.
+// setAuthority: only the authority transfers the authority. Its removal is permanent.
 func (t networks) setAuthority(c program.SetAuthority) error {
 	n, _ := find(t.tx, t.Networks, c.Network)
 	t.no(c.Authority != n.Authority || n.Authority.IsZero(), program.ErrAuthority)
@@ -54,7 +54,7 @@ func (t networks) setAuthority(c program.SetAuthority) error {
 	return nil
 }
 
-// initPool: anybody opens the pool of a mint that the network takes.
+// initPool: any key opens the pool of one of the network's mints.
 func (t networks) initPool(c program.InitPool) error {
 	n, ok := find(t.tx, t.Networks, c.Network)
 	t.no(ok && (int(c.Index) >= len(n.Params.Mints) || n.Params.Mints[c.Index].Mint != c.Mint), program.ErrMint)

@@ -10,7 +10,7 @@ import (
 // providers are the calls about a registration and its stake.
 type providers struct{ *tx }
 
-// register: owner and peer key agree; the account stays for ever.
+// register: owner and peer key both sign. The account is permanent.
 func (t providers) register(c program.Register) error {
 	n, ok := find(t.tx, t.Networks, c.Network)
 	t.no(ok && c.Mint != n.Params.StakeMint, program.ErrAddress)
@@ -72,7 +72,7 @@ func (t *tx) networkOf(p account.Provider, ok bool, network sign.Key) (account.N
 	return find(t, t.Networks, network)
 }
 
-// stake: anybody adds.
+// stake: any key adds.
 func (t providers) stake(c program.Stake) error {
 	t.no(c.Amount == 0, program.ErrAmount)
 	p, ok := find(t.tx, t.Providers, c.Provider)
@@ -89,8 +89,8 @@ func (t providers) stake(c program.Stake) error {
 	return nil
 }
 
-// requestUnstake: stake that is not bonded can be requested back, and waits longer than evidence is admissible; another
-// request lets all of it wait anew.
+// requestUnstake: unbonded stake can be requested, and waits longer than evidence is admissible. Another request
+// restarts the wait for all of it.
 func (t providers) requestUnstake(c program.RequestUnstake) error {
 	t.no(c.Amount == 0, program.ErrAmount)
 	p, ok := find(t.tx, t.Providers, c.Provider)

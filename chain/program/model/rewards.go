@@ -12,7 +12,7 @@ import (
 // payouts are the calls about the rewards of an epoch.
 type payouts struct{ *tx }
 
-// initEmission: anybody opens the account that the emission is paid from, where there is an emission.
+// initEmission: any key opens the account that the emission is paid from, if the network has an emission.
 func (t payouts) initEmission(c program.InitEmission) error {
 	n, ok := find(t.tx, t.Networks, c.Network)
 	t.no(ok && n.Params.Votes.Emission == 0, program.ErrNoVotes)

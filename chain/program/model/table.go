@@ -51,7 +51,7 @@ func (s *State) ApplyTable(slot uint64, c svm.TableCall) error {
 	return nil
 }
 
-// Uses reports whether a transaction can use a table in a slot: ErrTable. One that was disabled is good until it can be
+// Uses returns ErrTable unless a transaction can use a table in a slot. A disabled table is usable until it can be
 // closed.
 func (s *State) Uses(slot uint64, use svm.Table) error {
 	if t, there := s.Tables[use.Address]; !there || t.Since >= slot ||

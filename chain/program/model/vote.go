@@ -63,7 +63,7 @@ func (t votes) proposeRules(c program.ProposeRules) error {
 	})
 }
 
-// proposeRewards: an owner with the least bond proposes an epoch's rewards, of no more than the epoch may give.
+// proposeRewards: an owner with the minimum bond proposes an epoch's rewards, at most the epoch's allowance.
 func (t votes) proposeRewards(c program.ProposeRewards) error {
 	b := account.Ballot{Subject: account.SubjectRewards, Rewards: c.Rewards}
 	return t.propose(b, c.Opened, c.Payer, c.Signer, c.Network, c.Provider, c.Ballot, func(n account.Network) {
@@ -120,8 +120,8 @@ func (t votes) speaks(p account.Provider, ok bool, signer sign.Key, s account.Su
 	t.no(ok && signer != p.Owner && (s == account.SubjectRules || signer != p.Peer), program.ErrNotOwner)
 }
 
-// castVote: once on a topic, with all that was bonded before the ballot was opened, which stays bonded until the vote
-// is over.
+// castVote: once on a topic, with the whole bond from before the ballot's opening, which stays bonded until the end of
+// the vote.
 func (t votes) castVote(c program.CastVote) error {
 	b, isBallot := find(t.tx, t.Ballots, c.Ballot)
 	p, ok := find(t.tx, t.Providers, c.Provider)
@@ -161,8 +161,7 @@ func (t votes) castVote(c program.CastVote) error {
 	return nil
 }
 
-// leaves: of rewards a vote moves from one ballot to another on the same epoch, as long as the first has not taken
-// effect.
+// leaves: a vote on rewards moves from one ballot to another on the same epoch, unless the first has taken effect.
 func (t votes) leaves(c program.CastVote, b account.Ballot) (account.Vote, account.Ballot) {
 	t.no(c.Vote != account.VoteAddress(t.Program, b.Topic(c.Ballot), c.Provider), program.ErrAddress)
 	v, ok := find(t.tx, t.Votes, c.Vote)
@@ -173,7 +172,7 @@ func (t votes) leaves(c program.CastVote, b account.Ballot) (account.Vote, accou
 	return v, former
 }
 
-// closeVote: once the vote is over the rent goes back.
+// closeVote: returns the rent after the end of the vote.
 func (t votes) closeVote(c program.CloseVote) error {
 	v, ok := find(t.tx, t.Votes, c.Vote)
 	t.no(ok && v.RentPayer != c.RentPayer, program.ErrAddress)
@@ -186,8 +185,8 @@ func (t votes) closeVote(c program.CloseVote) error {
 	return nil
 }
 
-// enact: rules that were voted for hold, after the lock and not for ever after it, and only if they were voted on in
-// view of those that they replace.
+// enact: carried rules take effect, within the period that follows the lock, and only if the ballot was opened under
+// the rules that it replaces.
 func (t votes) enact(c program.Enact) error {
 	b, ok := find(t.tx, t.Ballots, c.Ballot)
 	if !ok {
@@ -210,7 +209,7 @@ func (t votes) enact(c program.Enact) error {
 	return nil
 }
 
-// closeBallot: once nothing can come of it the rent goes back.
+// closeBallot: returns the rent once the ballot can no longer take effect.
 func (t votes) closeBallot(c program.CloseBallot) error {
 	b, ok := find(t.tx, t.Ballots, c.Ballot)
 	t.no(ok && b.RentPayer != c.RentPayer, program.ErrAddress)

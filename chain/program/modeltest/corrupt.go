@@ -8,8 +8,8 @@ import (
 	"github.com/starling-network/starling/market/sign"
 )
 
-// corrupt replaces one field of a call by something else of its type. ok is false if a signer of the result has no key:
-// no transaction can be made of it.
+// corrupt replaces one field of a call by another value of its type. ok is false if a signer of the result has no key,
+// so that no transaction is possible.
 func (w *World) corrupt(c program.Call) (changed program.Call, ok bool) {
 	v := reflect.New(reflect.TypeOf(c)).Elem()
 	v.Set(reflect.ValueOf(c))
@@ -72,7 +72,7 @@ func (w *World) change(v reflect.Value) {
 	}
 }
 
-// address is any that means something.
+// address returns any address with a meaning in the world.
 func (w *World) address() sign.Key {
 	switch w.choice(8) {
 	case 0:

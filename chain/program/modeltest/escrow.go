@@ -148,7 +148,7 @@ func (w escrowCalls) topUp() (program.Call, []svm.Signed) {
 		Amount: w.amount(10_000)}, nil
 }
 
-// retiring is a leaf with an open window, if there is one in the tranche.
+// retiring returns a leaf with an open window, if the tranche has one.
 func (w escrowCalls) retiring(n account.Tranche, leaves []tranche.Leaf) tranche.Leaf {
 	for i, s := range n.Leaves {
 		if s.Window != 0 && s.Freed == 0 {
@@ -211,13 +211,13 @@ func (w *World) sign(network sign.Key, tag sign.Tag, layout []byte, keys []sign.
 	case 3:
 		layout = append(layout, 0)
 	}
-	if len(keys) == 0 { // the precompile wants one
+	if len(keys) == 0 { // the precompile needs at least one
 		keys = []sign.Key{w.people[9].Key()}
 	}
 	return w.signed(d, tag, layout, keys...)
 }
 
-// signed is good: every holder of one of the keys signs.
+// signed returns a valid voucher: all keys sign.
 func (w *World) signed(d sign.Domain, tag sign.Tag, layout []byte, keys ...sign.Key) svm.Signed {
 	s := svm.Signed{Message: d.Preimage(tag, layout)}
 	for _, k := range keys {

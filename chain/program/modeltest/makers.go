@@ -5,7 +5,7 @@ import (
 	"github.com/starling-network/starling/chain/svm"
 )
 
-// maker makes one kind of call; nil where there is nothing to call about.
+// maker makes one kind of call; nil if the world has no subject for it.
 type maker func(*World) (program.Call, []svm.Signed)
 
 // by is the maker of a part of a world.

@@ -24,7 +24,7 @@ func (w providerCalls) networks() (program.Call, []svm.Signed) {
 	}
 	authority := n.Authority
 	if authority.IsZero() {
-		authority = w.person() // nobody's: it cannot sign
+		authority = w.person() // a key without a private half: it cannot sign
 	}
 	switch w.choice(8) {
 	case 0:
@@ -132,7 +132,7 @@ func (w providerCalls) withdraw() (program.Call, []svm.Signed) {
 // Two sets of units with one in common: unit 2.
 var unitSets = [][]market.UnitID{{{1}, {2}, {3}}, {{2}, {4}}}
 
-// staked is a provider, more often one that has something to lose.
+// staked returns a provider, preferably with stake.
 func (w *World) staked() (at sign.Key, p account.Provider, ok bool) {
 	with := map[sign.Key]account.Provider{}
 	for k, p := range w.Providers {

@@ -128,7 +128,7 @@ func (w voteCalls) rewardClaim(payout sign.Key, i uint32) program.ClaimReward {
 		Destination: Account(paid[i].to, mint), Mint: mint, Index: i, Amount: paid[i].amount, Path: path}
 }
 
-// bonded is a provider, more often one that votes.
+// bonded returns a provider, preferably with a bond.
 func (w voteCalls) bonded() (at sign.Key, p account.Provider, ok bool) {
 	with := map[sign.Key]account.Provider{}
 	for k, p := range w.Providers {
@@ -204,7 +204,7 @@ func (w voteCalls) proposeRewards() (program.Call, []svm.Signed) {
 	return c, nil
 }
 
-// openBallot is a ballot, more often one that can still be voted on.
+// openBallot returns a ballot, preferably one still open for votes.
 func (w voteCalls) openBallot() (at sign.Key, b account.Ballot, ok bool) {
 	with := map[sign.Key]account.Ballot{}
 	for k, b := range w.Ballots {

@@ -1,6 +1,5 @@
-// Package modeltest makes random sequences of calls of Starling's program: mostly such as succeed, some just beside the
-// rules, some with one field replaced by anything. The model's own properties are tested with them, and the program
-// against the model.
+// Package modeltest makes random sequences of calls of Starling's program: mostly valid ones, some that just break a
+// rule, and some with one corrupted field. They test the model's own properties, and the program against the model.
 package modeltest
 
 import (
@@ -47,7 +46,7 @@ const (
 	evidence  = 60
 	unbonding = 80
 	minStake  = 500
-	Wealth    = 1 << 40 // of everybody, in each token
+	Wealth    = 1 << 40 // of each wallet, in each token
 	Past      = 160     // slots that a chain must have behind it: leases and receipts of them are made up
 )
 
@@ -56,12 +55,12 @@ type World struct {
 	*model.State
 	Slot  uint64
 	Mints []sign.Key // two to pay with; the second is also staked
-	// Land runs a step on a chain that makes its own slots, no earlier than in the step's, and returns that in which it
-	// landed, whether it had an effect or not. Nil: it lands in its own slot.
+	// Land is optional. It runs a step on a chain with its own slots, not before the step's, and returns the slot in
+	// which it landed, with or without an effect. If nil, a step lands in its own slot.
 	Land   func(Step) uint64
 	people []sign.Private
 	trees  map[sign.Key]tree // by tranche
-	made   int               // numbers whatever must differ
+	made   int               // counter for values that must differ
 	// Together: the next step is made in the slot of the last.
 	Together bool
 	t        *rapid.T
@@ -77,7 +76,7 @@ type tree struct {
 
 type batch struct{ receipts [][]byte }
 
-// New is a world in which nothing has happened yet.
+// New returns a new world.
 func New(t *rapid.T, at sign.Key) *World {
 	w := &World{State: model.New(at), Slot: firstSlot, t: t, trees: map[sign.Key]tree{}, roots: map[sign.Key]batch{},
 		paid: map[sign.Hash]payees{}, shown: map[sign.Key]shown{}}
@@ -121,7 +120,7 @@ func Account(owner, mint sign.Key) sign.Key {
 // People have keys.
 func (w *World) People() []sign.Private { return w.people }
 
-// Wallets are everybody's.
+// Wallets returns all wallets.
 func (w *World) Wallets() []sign.Key {
 	out := make([]sign.Key, len(w.people))
 	for i, p := range w.people {
@@ -154,7 +153,7 @@ func (w *World) oneIn(n int) bool { return w.choice(n) == n-1 }
 
 func one[V any](w *World, of []V) V { return of[w.choice(len(of))] }
 
-// any picks an address of a map; ok is false when it is empty.
+// any picks an address of a map; ok is false if it is empty.
 func pick[V any](w *World, of map[sign.Key]V) (at sign.Key, v V, ok bool) {
 	if len(of) == 0 {
 		return at, v, false
@@ -183,7 +182,7 @@ func (w *World) signer(k sign.Key) sign.Private {
 	return w.people[0]
 }
 
-// next numbers things that must differ.
+// next returns a new number, for values that must differ.
 func (w *World) next() sign.Hash {
 	w.made++
 	return sign.Sum([]byte("made"), []byte{byte(w.made), byte(w.made >> 8)})
@@ -206,9 +205,9 @@ func (w *World) amount(most uint64) uint64 {
 	return w.upTo(min(most, 5000))
 }
 
-// Begin are the steps with which every world begins, all of which succeed: two networks, one of which nobody rules,
-// their pools, a provider with stake, an escrow of which something was claimed and swept, and two receipts that
-// contradict each other. Each is shown with the state before it.
+// Begin runs the initial steps of every world, which all succeed: two networks, one without an authority; their pools;
+// a provider with stake; an escrow with a claim and a sweep; two contradictory receipts. See receives each step and the
+// state before it.
 func (w *World) Begin(see func(before *model.State, s Step)) {
 	do := func(c program.Call, beside ...svm.Signed) {
 		before, s := w.State.Clone(), w.land(Step{Slot: w.Slot, Call: c, Beside: beside})
@@ -323,7 +322,7 @@ func (w *World) Next() (Step, error) {
 	return s, w.Apply(s.Slot, s.Call, s.Beside...)
 }
 
-// land says in which slot a step lands.
+// land sets the slot in which a step lands.
 func (w *World) land(s Step) Step {
 	if w.Land != nil {
 		w.Slot = w.Land(s)
@@ -335,10 +334,10 @@ func (w *World) land(s Step) Step {
 // MaxTransaction is the most bytes of a transaction.
 const MaxTransaction = 1232
 
-// size is the length of the step's transaction, paid for by somebody else.
+// size is the length of the step's transaction with a separate payer.
 func (s Step) size(at sign.Key) int { return Size(s.Instructions(at)) }
 
-// Size is the length of a transaction of these instructions, paid for by somebody else.
+// Size is the length of a transaction of these instructions with a separate payer.
 func Size(all []svm.Instruction) int {
 	n, signers, seen := 64+32+3+1+32+1, map[sign.Key]bool{}, map[sign.Key]bool{}
 	for _, in := range all {

@@ -23,7 +23,7 @@ const (
 	callLocal    = 1    // in a call's source register: imm counts slots from the next one
 )
 
-// instruction as it stands in the code.
+// instruction in its encoded form.
 type instruction struct {
 	op       uint8
 	dst, src uint8
@@ -81,8 +81,8 @@ var kinds = func() (k [256]kind) {
 // sizes of a load or store by bits 3 and 4 of its opcode.
 var sizes = [4]int{4, 2, 1, 8}
 
-// check goes through the code once: every opcode is taken, every jump and call leads to where it may, every access to
-// the stack stays in the frame.
+// check verifies the code in one pass: every opcode is supported, every jump and call has a valid target, and every
+// stack access is within the frame.
 func (p *program) check() error {
 	n := uint64(len(p.text))
 	if n%slot != 0 {
@@ -122,7 +122,7 @@ func (p *program) checkOne(at uint64, in instruction, bound bool) error {
 	case (k == arithmetic || k == load || in.op == opLddw || in.op == opBig) && in.dst == framePointer:
 		return p.refuse(at, "a write to the frame pointer")
 	case k == store && in.op&7 == 3 && in.src == framePointer:
-		return p.refuse(at, "the frame pointer is stored: what is done with it cannot be followed")
+		return p.refuse(at, "the frame pointer is stored: its use cannot be followed")
 	case k == load && in.src == framePointer:
 		return p.frame(at, int64(in.off), sizes[in.op>>3&3])
 	case k == store && in.dst == framePointer:
@@ -140,12 +140,12 @@ func (p *program) checkOne(at uint64, in instruction, bound bool) error {
 	case in.op == opLddw:
 		return p.wide(at, in)
 	case in.op == opCall && !bound && in.src != callLocal:
-		return p.refuse(at, "a call that is bound to nothing")
+		return p.refuse(at, "a call without a target")
 	}
 	return nil
 }
 
-// frameAddress takes one way to make an address in the frame: mov rX, r10; add rX, -n.
+// frameAddress accepts one form of an address in the frame: mov rX, r10; add rX, -n.
 func (p *program) frameAddress(at uint64, in instruction) error {
 	if in.op != opMovReg {
 		return p.refuse(at, "arithmetic on the frame pointer")
@@ -156,7 +156,7 @@ func (p *program) frameAddress(at uint64, in instruction) error {
 	next := p.instruction(at + slot)
 	if next.op != opAddImm || next.dst != in.dst {
 		return p.refuse(at,
-			"a copy of the frame pointer that is not lowered at once: what is done with it cannot be followed")
+			"a copy of the frame pointer is not lowered by the next instruction: its use cannot be followed")
 	}
 	return p.frame(at+slot, int64(next.imm), 0)
 }
@@ -176,7 +176,7 @@ func (p *program) wide(at uint64, in instruction) error {
 	}
 	if second := p.instruction(at + slot); in.src != 0 || in.off != 0 || second.op != 0 || second.dst != 0 ||
 		second.src != 0 || second.off != 0 {
-		return p.refuse(at, "an lddw of another form than a number")
+		return p.refuse(at, "an lddw that is not a number")
 	}
 	return nil
 }
@@ -204,7 +204,7 @@ func (p *program) checkTargets(inside, aborts map[uint64]bool) error {
 		}
 		switch {
 		case after >= end && in.op != opExit && in.op != opJump && !aborts[at]:
-			return p.refuse(at, "the code runs out of its function's end")
+			return p.refuse(at, "the code runs past its function's end")
 		case kinds[in.op] == jump:
 			to := int64(at) + slot + int64(in.off)*slot
 			if to < int64(begin) || to >= int64(end) || inside[uint64(to)] {
@@ -234,7 +234,7 @@ func (p *program) endOf(begin uint64) uint64 {
 func whyRefused(op uint8) string {
 	switch {
 	case op&0x07 == 0x04:
-		return "32-bit arithmetic, whose upper half differs between eBPF and sBPF: compile with -mcpu=v2"
+		return "32-bit arithmetic: the upper half differs between eBPF and sBPF: compile with -mcpu=v2"
 	case op&0x07 == 0x06:
 		return "32-bit jump: compile with -mcpu=v2"
 	case op == opCallx:

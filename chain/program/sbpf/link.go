@@ -112,7 +112,7 @@ func read(object []byte) (*program, error) {
 	}
 	p := &program{at: map[elf.SectionIndex]uint64{}, size: map[elf.SectionIndex]uint64{},
 		names: map[elf.SectionIndex]string{},
-		// nothing lies at offset 0, so that no address is null in v3
+		// offset 0 is unused, so that no address is null in v3
 		functions: map[uint64]bool{}, relocated: map[place]bool{}, rodata: make([]byte, 8)}
 	for i, s := range f.Sections {
 		if err := p.section(elf.SectionIndex(i), s); err != nil {
@@ -120,7 +120,7 @@ func read(object []byte) (*program, error) {
 		}
 	}
 	if p.textIndex == 0 {
-		return nil, &Refusal{Section: textName, Reason: "there is no code"}
+		return nil, &Refusal{Section: textName, Reason: "no code"}
 	}
 	p.rodata = append(p.rodata, make([]byte, -len(p.rodata)&7)...)
 	symbols, err := f.Symbols()
@@ -147,13 +147,13 @@ func (p *program) section(i elf.SectionIndex, s *elf.Section) error {
 	executable := s.Flags&elf.SHF_EXECINSTR != 0
 	switch {
 	case s.Flags&elf.SHF_WRITE != 0 || s.Type == elf.SHT_NOBITS:
-		return refuse("a program on Solana has no data that can be written: make it a constant")
+		return refuse("writable data: not supported on Solana: use a constant")
 	case s.Type != elf.SHT_PROGBITS:
 		return refuse(fmt.Sprintf("section of type %v", s.Type))
 	case s.Flags&elf.SHF_COMPRESSED != 0 || s.Flags&elf.SHF_TLS != 0:
 		return refuse(fmt.Sprintf("section with flags %v", s.Flags))
 	case executable != (s.Name == textName):
-		return refuse("code must be in one section named .text, and nothing else in it")
+		return refuse("code: want one section named .text with only code")
 	case executable && p.textIndex != 0:
 		return refuse("a second section of code")
 	case !executable && !strings.HasPrefix(s.Name, ".rodata"):
@@ -198,7 +198,7 @@ func (p *program) symbols(symbols []elf.Symbol) error {
 		}
 	}
 	if !found {
-		return &Refusal{Section: textName, Reason: "there is no function named entrypoint"}
+		return &Refusal{Section: textName, Reason: "no function named entrypoint"}
 	}
 	return nil
 }
@@ -252,7 +252,7 @@ func (p *program) relocation(target elf.SectionIndex, offset uint64, kind uint32
 		return p.call(offset, s)
 	case inText && kind == relAddress:
 		if in := p.instruction(offset); in.op != opLddw {
-			return p.refuse(offset, "an address in an instruction that takes none")
+			return p.refuse(offset, "an address in an instruction without an address operand")
 		}
 		addend := uint64(binary.LittleEndian.Uint32(p.text[offset+4:])) |
 			uint64(binary.LittleEndian.Uint32(p.text[offset+12:]))<<32
@@ -278,7 +278,7 @@ func (p *program) call(offset uint64, s elf.Symbol) error {
 		}
 		if !syscalls[called] {
 			return p.refuse(offset,
-				fmt.Sprintf("call of %s, which is neither defined nor a syscall that the program may use",
+				fmt.Sprintf("call of %s: neither defined nor an allowed syscall",
 					name(s.Name)))
 		}
 		p.text[offset+1] &= 0x0f
@@ -311,7 +311,7 @@ func (p *program) address(section string, a addressAt, s elf.Symbol, addend uint
 			Reason: fmt.Sprintf("address of code (%s): calls through pointers are not taken", name(s.Name))}
 	case !known:
 		return &Refusal{Section: section, Offset: a.at,
-			Reason: fmt.Sprintf("address of %s, which is not there", name(s.Name))}
+			Reason: fmt.Sprintf("address of undefined symbol %s", name(s.Name))}
 	case to < addend || to > p.size[s.Section]:
 		return &Refusal{Section: section, Offset: a.at,
 			Reason: fmt.Sprintf("address outside of %s", p.names[s.Section])}

@@ -77,7 +77,7 @@ impl<'a> Account<'a> {
         self.len() == 0
     }
 
-    /// Its data, which nobody can change: [`Error::Shared`] when this instruction may write it.
+    /// Its data, read-only: [`Error::Shared`] if this instruction may write it.
     pub fn data(&self) -> Result<&'a [u8]> {
         if self.is_writable() {
             return Err(Error::Shared);

@@ -8,7 +8,7 @@ use crate::sumtree::Root;
 use crate::sysvar;
 use crate::tranche::{Opening, BUYER};
 
-/// Puts part of what is free in an escrow aside for leases.
+/// Sets a part of an escrow's free money aside for leases.
 ///
 /// Accounts: payer (signs, writable), buyer (signs), escrow (writable), vault, tranche (writable; its address is in
 /// tranche.rs), system program. Data: index u16, the escrow's next ‖ root[32] ‖ sum u64 ‖ count u16.

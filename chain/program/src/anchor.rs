@@ -1,4 +1,4 @@
-//! Batch roots of receipts on chain, and what they prove.
+//! Batch roots of receipts on chain, and their proofs.
 //!
 //! An anchor says: these receipts existed in this slot. It is never changed, and stays until its author takes the rent
 //! back. Its account, 88 bytes:
@@ -7,7 +7,7 @@
 //!  0   1  kind = 1
 //!  1   1  version = 1
 //!  2   6  reserved: 0
-//!  8  32  authority: who anchored
+//!  8  32  authority: the anchoring key
 //! 40  32  root (merkle)
 //! 72   8  count of receipts under it
 //! 80   8  slot in which it was written

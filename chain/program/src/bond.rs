@@ -36,7 +36,7 @@ pub fn bond(input: &Input, data: &[u8]) -> Result<()> {
     provider.set_raised(sysvar::clock()?.slot)
 }
 
-/// Releases an amount of what is bonded: it is plain stake then.
+/// Releases an amount of the bond, which becomes plain stake.
 ///
 /// Accounts: owner (signs), network (writable), provider (writable). Data: amount u64, not 0.
 #[inline(never)]

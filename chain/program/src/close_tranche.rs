@@ -6,7 +6,7 @@ use crate::input::Input;
 use crate::reader::Reader;
 use crate::tranche::Tranche;
 
-/// Ends a tranche of which nothing is outstanding, or whose escrow was refunded; its rent goes back. Anybody may.
+/// Closes a tranche without outstanding money, or of a refunded escrow, and returns its rent. Permissionless.
 ///
 /// Accounts: escrow (writable), tranche (writable), rent payer of the tranche (writable). No data.
 pub fn close_tranche(input: &Input, data: &[u8]) -> Result<()> {

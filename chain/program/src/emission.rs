@@ -8,8 +8,8 @@
 //! With a cap of 300 million that is 8 % of 500 million a year in the beginning, falling by 1.015105 % a month. Rounding down
 //! keeps the sum of all months below the cap: 90 · (1 − 0.98984895²⁴⁰) is less than 90 (`the_cap_holds`).
 //!
-//! What an epoch's rewards do not take of it, and what is not claimed, is nobody's for ever: it stays where it is. Nothing is
-//! carried into another epoch, so that whoever holds two thirds of what is bonded for a while gets no backlog.
+//! Unawarded and unclaimed amounts of an epoch stay in the account permanently. Nothing is
+//! carried into another epoch, so that a temporary holder of two thirds of the bonds gets no backlog.
 
 use crate::error::Result;
 use crate::math::{add, mul_div, sub};

@@ -13,37 +13,37 @@ pub enum Error {
     Instruction = 2,
     /// More accounts than an instruction may have.
     TooManyAccounts = 3,
-    /// Not the number of accounts that the instruction takes.
+    /// The number of accounts is not the instruction's.
     AccountCount = 4,
-    /// The loader's input is not of the known form.
+    /// The loader's input has an unknown form.
     Input = 5,
 
     // Accounts.
-    /// It must sign.
+    /// The account must sign.
     NotSigner = 10,
-    /// It must be writable.
+    /// The account must be writable.
     NotWritable = 11,
-    /// It belongs to another program.
+    /// The account belongs to another program.
     Owner = 12,
-    /// It has another address than it must have.
+    /// The account's address is not the expected one.
     Address = 13,
-    /// It is of another kind or version, or not initialized.
+    /// The account is of another kind or version, or not initialized.
     Kind = 14,
-    /// It exists already.
+    /// The account exists already.
     Exists = 15,
-    /// Bytes outside of its data.
+    /// The offset is outside of the account's data.
     Bounds = 16,
-    /// A view of it was asked for that somebody may change.
+    /// A shared view of the data requires a read-only account.
     Shared = 17,
-    /// It stands twice where two are needed.
+    /// The same account is given twice, where two are needed.
     Duplicate = 18,
 
     // Amounts.
     /// A sum, difference or product does not fit.
     Overflow = 20,
-    /// More lamports than it has.
+    /// More lamports than the account has.
     Lamports = 21,
-    /// The cluster's rent is of a form that is not known here.
+    /// The cluster's rent has an unknown form.
     Rent = 22,
 
     // Merkle proofs.
@@ -57,40 +57,40 @@ pub enum Error {
     // The transaction's other instructions.
     /// There is no such instruction.
     NoInstruction = 40,
-    /// It is not the signature precompile's, or not of the one form that is taken (see ed25519).
+    /// The instruction is not the signature precompile's, or not of the accepted form (see ed25519).
     Precompile = 41,
-    /// What it shows to be signed is something else: another kind of object, network, program or chain.
+    /// The signed message is for another kind of object, network, program or chain.
     Message = 42,
 
-    /// A syscall failed where it cannot.
+    /// A syscall failed unexpectedly.
     Runtime = 50,
 
     // Networks and escrows: 100 to 139.
     /// The network's parameters break a rule.
     Params = 100,
-    /// It is not the network's authority, or the network has none any more.
+    /// The signer is not the network's authority, or the network has no authority.
     Authority = 101,
-    /// No such mint on the network, another mint than the one needed, or one whose tokens cannot be burned.
+    /// The mint is not the network's or not the needed one, or its tokens cannot be burned.
     Mint = 102,
     /// The token account belongs to another wallet.
     TokenOwner = 103,
-    /// Not 1 to 5 keys that can sign, strictly ascending, with a threshold that they can reach.
+    /// The key set is not 1 to 5 valid keys, strictly ascending, with a reachable threshold.
     KeySet = 104,
-    /// Fewer voucher keys signed than must, or another key, or not in ascending order.
+    /// Fewer voucher keys signed than the threshold, or another key, or not in ascending order.
     Threshold = 105,
     /// The escrow was refunded.
     Refunded = 106,
-    /// The opening slot named is not of the last 150.
+    /// The opening slot is not one of the last 150.
     Opened = 107,
-    /// The deadline has passed, or is none that can be set.
+    /// The deadline has passed, or is not allowed.
     Deadline = 108,
-    /// It may be done later, not yet.
+    /// The action is allowed only later.
     Early = 109,
-    /// More than is free in the escrow, or nothing where something must be.
+    /// The amount exceeds the escrow's free money, or is zero.
     Amount = 110,
     /// There is nothing to pay or to free.
     NothingDue = 111,
-    /// The leaf's slots are none, or its escrow's tranche has another number.
+    /// The leaf has no slots, or the escrow's next tranche has another number.
     Leaf = 112,
     /// The sums on the path do not add up to the root's.
     Sum = 113,
@@ -100,35 +100,35 @@ pub enum Error {
     Receipt = 115,
     /// The leaf was retired and its window is over, or it is being retired already.
     Retired = 116,
-    /// Something is still owed, or a tranche still open.
+    /// Money is still outstanding, or a tranche is still open.
     Outstanding = 117,
-    /// Fees must be swept first.
+    /// The fees must be swept first.
     Fees = 118,
-    /// No such standby, or the buyer did not allow that much for it.
+    /// No such standby, or its budget is exceeded.
     Standby = 119,
 
     // Providers, stake and slashing: 140 to 179.
-    /// It is not the provider's owner (nor, for what that may, its peer key).
+    /// The signer is not the provider's owner (nor its peer key, where that suffices).
     NotOwner = 140,
-    /// Owner or payout would be nobody.
+    /// The owner or payout key is zero.
     ZeroKey = 141,
     /// More than the provider's stake.
     StakeShort = 144,
-    /// The provider's stake is less than the network's least.
+    /// The provider's stake is less than the network's minimum.
     MinStake = 145,
-    /// That part of the stake is bonded: it has to be released first.
+    /// The stake is bonded: release the bond first.
     Bonded = 146,
-    /// No evidence is of this kind.
+    /// The kind of evidence is unknown.
     EvidenceKind = 150,
     /// The signatures are not those of the receipt's provider and buyer, in this order.
     Signer = 151,
-    /// Only who showed a receipt may end its account.
+    /// Only the reporter of a receipt may close its account.
     NotReporter = 152,
-    /// The receipts were shown by two.
+    /// The receipts have different reporters.
     Reporters = 153,
-    /// The receipt was shown on another network.
+    /// The receipt was reported on another network.
     OtherNetwork = 154,
-    /// The receipts are by two providers.
+    /// The receipts are by different providers.
     Parties = 155,
     /// Both receipts are of one lease.
     OneLease = 156,
@@ -136,48 +136,48 @@ pub enum Error {
     LeaseOrder = 157,
     /// The receipts share no slot.
     NoOverlap = 158,
-    /// The unit proof is among another number of units than the receipt has.
+    /// The unit proof's number of units differs from the receipt's.
     UnitCount = 159,
-    /// They are by another key than the provider's.
+    /// The evidence is signed by another key than the provider's.
     NotItsKey = 160,
-    /// The receipt, or the window, ends after the present.
+    /// The receipt, or the window, ends in the future.
     NotOver = 161,
     /// The receipt, or the window, is older than evidence may be.
     TooOld = 162,
-    /// The receipt, or the window, ends no later than the slot in which the provider was last slashed.
+    /// The receipt, or the window, ends no later than the provider's last slash.
     SlashedBefore = 163,
-    /// The provider has nothing that could be taken.
+    /// The provider has no stake to slash.
     NothingStaked = 164,
-    /// The statement is malformed, of another kind, or not by whom it names.
+    /// The statement is malformed, of another kind, or not signed by the key that it names.
     Statement = 165,
     /// The statement is of another answer, or passes nothing.
     OtherAnswer = 166,
-    /// A member did not have to compute this value.
+    /// The member was not assigned this value.
     NotPicked = 167,
-    /// The value is right; or the answers are to two questions, say the same, or stand in the other order.
+    /// The value or output is correct, or the answers are to two questions, equal, or swapped.
     NoLie = 168,
 
     // Votes and rewards: 180 to 199.
-    /// Nothing is voted on in this network, or nothing is emitted.
+    /// The network has no votes, or no emission.
     NoVotes = 180,
-    /// The provider has nothing bonded, less than it must have, or bonded it after the ballot was opened.
+    /// The provider's bond is missing, too small, or newer than the ballot.
     NotBonded = 181,
-    /// It took part in a vote that has not ended.
+    /// The bond is frozen until a vote ends.
     Frozen = 182,
-    /// No ballot is about this, or this ballot is about something else.
+    /// The subject of the ballot is unknown, or another one.
     Subject = 183,
-    /// The ballot is over.
+    /// The ballot has ended.
     Over = 184,
-    /// Too little of what is bonded is for it.
+    /// The votes for the ballot are too few.
     NotCarried = 185,
     /// The rules were changed since the ballot was opened.
     Superseded = 186,
-    /// The epoch is not over yet, or was over more than a month ago.
+    /// The epoch has not ended, or ended more than a month ago.
     Epoch = 187,
-    /// More than the epoch may give.
+    /// The amount exceeds the epoch's allowance.
     Allowance = 188,
     /// The leaf was claimed before.
     Claimed = 189,
-    /// Less is bonded in the network than must be for a vote.
+    /// The stake bonded in the network is below the quorum.
     Quorum = 190,
 }

@@ -1,4 +1,4 @@
-//! An escrow: one buyer's deposit for one order, and who may say how it is spent.
+//! An escrow: one buyer's deposit for one order, and the keys that control it.
 //!
 //! Its address is that of "escrow", network, buyer, order and the slot in which it was opened (u64), and never returns:
 //! that slot must be of the last 150 when it is opened, and later than it by more than 150 when it is closed. The vault, a
@@ -20,13 +20,13 @@
 //!  72  32  order
 //! 104  32  mint
 //! 136  32  vault
-//! 168  32  refund owner: the wallet to whose token accounts what is left goes back
+//! 168  32  refund owner: the wallet whose token accounts receive the rest
 //! 200  32  referrer: a wallet; zeros: none
-//! 232  32  rent payer: who opened it, and gets the rent back
+//! 232  32  rent payer: the opener, which gets the rent back
 //! 264   8  opened: slot named at opening
 //! 272   8  deadline: slot
 //! 280   8  deposited: all that was put in by open_escrow and top_up
-//! 288   8  outstanding: caps of the leaves, less what was paid or freed of each
+//! 288   8  outstanding: caps of the leaves, less the paid and freed amounts
 //! 296   8  paid: to providers, with the fees
 //! 304   8  fee: kept of that and not yet swept
 //! 312   8  swept: kept of that and swept
@@ -44,7 +44,7 @@
 //!   0  32  provider
 //!  32  32  payout
 //!  64   8  highest rate, millionths of a base unit per slot
-//!  72   8  budget: what the caps of its leaves may still add up to
+//!  72   8  budget: the remaining maximum sum of its leaves' caps
 //! ```
 
 use crate::account::Account;
@@ -168,7 +168,7 @@ impl<'a> Escrow<'a> {
         self.add(280, amount)
     }
 
-    /// A leaf's provider was paid so much, of which the fee was kept.
+    /// Records a payment to a leaf's provider, and the fee that was kept of it.
     pub fn paid(&self, gross: u64, fee: u64) -> Result<()> {
         self.freed(gross)?;
         self.add(PAID, gross)?;
@@ -190,7 +190,7 @@ impl<'a> Escrow<'a> {
         self.add(320, amount)
     }
 
-    /// From now on nobody can claim anything.
+    /// From now on all claims fail.
     pub fn end(&self) -> Result<()> {
         self.0.write(4, &[REFUNDED])?;
         self.0.write_u64(OUTSTANDING, 0)
@@ -218,7 +218,7 @@ impl<'a> Escrow<'a> {
         Ok(())
     }
 
-    /// What the vault holds beyond what is owed.
+    /// The vault's amount beyond outstanding and fees.
     pub fn free(&self, vault: &Account) -> Result<u64> {
         self.check_vault(vault)?;
         let owed = math::add(self.outstanding()?, self.fee()?)?;

@@ -7,7 +7,7 @@ use crate::pubkey::Pubkey;
 use crate::system::New;
 use crate::token;
 
-/// Creates a network of given parameters, for ever. Anybody may; the address fits no other parameters.
+/// Creates a permanent network of given parameters. Permissionless; the address commits to the parameters.
 ///
 /// Accounts: payer (signs, writable), network (writable; its address is in network.rs), system program, stake mint, then
 /// the parameters' mints in their order. Data: params (network.rs).

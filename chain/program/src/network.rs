@@ -9,10 +9,10 @@
 //!   1   1  version = 1
 //!   2   1  bump
 //!   3   5  reserved: 0
-//!   8  32  authority now; zeros: none, for ever
+//!   8  32  present authority; zeros: none, permanently
 //!  40   -  params
 //!   -   8  sequence: how often the rules were changed
-//!   -   8  bonded: sum of what providers have bonded (provider.rs)
+//!   -   8  bonded: sum of the providers' bonds (provider.rs)
 //!   -   8  emitted: sum of all rewards that were accepted from the emission
 //!   -   -  rules (rules.rs)
 //!
@@ -42,7 +42,7 @@
 //!
 //! mint, 48 bytes; shares are of the fee, in ten thousandths, and make 10,000
 //!   0  32  mint, of the classic token program; each once
-//!  32   2  fee of what is paid to providers, in ten thousandths: 10 to 1000
+//!  32   2  fee on payments to providers, in ten thousandths: 10 to 1000
 //!  34   2  share that burns: at least 2000, or it costs nothing to trade with oneself
 //!  36   2  share of the verifiers' pool
 //!  38   2  share of the treasury
@@ -82,9 +82,9 @@ const CLAIM_MONTHS: u64 = 3;
 /// Shares and fees are counted in these parts of the whole.
 pub const WHOLE: u64 = 10_000;
 
-/// Length of a signature's preimage before what is signed.
+/// Length of a signature's preimage before the message.
 pub const PREFIX: usize = 96;
-/// The tags of what the program takes signatures of.
+/// The tags of signed objects that the program accepts.
 pub const TAG_VOUCHER: &[u8; 16] = b"starling:voucher";
 pub const TAG_RECEIPT: &[u8; 16] = b"starling:receipt";
 pub const TAG_ANSWER: &[u8; 16] = b"starling:answer\0";
@@ -95,7 +95,7 @@ pub const TAG_VERDICT: &[u8; 16] = b"starling:verdict";
 #[derive(Clone, Copy)]
 pub struct Network<'a>(pub Account<'a>);
 
-/// What the network says of one mint.
+/// The network's terms of one mint.
 pub struct Terms {
     pub mint: Pubkey,
     pub fee: u16,
@@ -188,7 +188,7 @@ impl<'a> Network<'a> {
         math::add(self.0.read_u64(HEAD + 224)?, math::mul(math::add(epoch, 1)?, self.0.read_u64(HEAD + 232)?)?)
     }
 
-    /// Slots of a month: for so long after an epoch its rewards can be accepted.
+    /// Slots of a month. An epoch's rewards can be accepted for one month after it.
     pub fn month(&self) -> Result<u64> {
         math::mul(self.0.read_u64(HEAD + 232)?, self.epochs_of_month()?.into())
     }

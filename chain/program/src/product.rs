@@ -107,7 +107,7 @@ impl Constants {
     }
 }
 
-/// One line of a matrix: what its blocks have in common.
+/// One line of a matrix: the common part of its blocks.
 struct Line {
     start: [u64; 16],
     /// The state after those quarter rounds of the first column round in which the counter has no part.

@@ -1,4 +1,4 @@
-//! Providers: who sells under which key, who decides for it, and where its money goes.
+//! Providers: their peer key, owner and payout wallet.
 //!
 //! The owner is a wallet. The peer key is the one the provider's machine signs leases and receipts with; here it may say
 //! what the machine has, and nothing else. It never changes: one stake stands behind one key, under which the provider sells. Who
@@ -118,7 +118,7 @@ pub fn register(input: &Input, data: &[u8]) -> Result<()> {
     account.write_u64(REGISTERED, sysvar::clock()?.slot)
 }
 
-/// Changes what the owner may, or the peer key for the inventory alone.
+/// Changes the owner's fields, or with the peer key only the inventory.
 ///
 /// Accounts: owner or peer key (signs), provider (writable). Data: fields u8 ‖ for each bit of fields, lowest first, its
 /// new value[32]: bit 0 payout, bit 1 inventory hash, bit 2 owner. Fields is from 1 to 7; 2 is all the peer key may.
@@ -193,7 +193,7 @@ impl<'a> Provider<'a> {
         self.0.read_u64(UNBONDING)
     }
 
-    /// Slot from which what is unbonding can be withdrawn.
+    /// Slot from which unbonding stake can be withdrawn.
     pub fn ready(&self) -> Result<u64> {
         self.0.read_u64(READY)
     }
@@ -226,7 +226,7 @@ impl<'a> Provider<'a> {
         self.0.write_u64(RAISED, now)
     }
 
-    /// Keeps what is bonded up to a slot.
+    /// Freezes the bond up to a slot.
     pub fn freeze(&self, until: u64) -> Result<()> {
         self.0.write_u64(FROZEN, self.frozen()?.max(until))
     }

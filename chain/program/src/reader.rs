@@ -11,7 +11,7 @@ impl<'a> Reader<'a> {
         Reader(data)
     }
 
-    /// The next `n` bytes; [`Error::Data`] when there are not so many.
+    /// The next `n` bytes; [`Error::Data`] if there are fewer.
     pub fn bytes(&mut self, n: usize) -> Result<&'a [u8]> {
         let (head, rest) = self.0.split_at_checked(n).ok_or(Error::Data)?;
         self.0 = rest;

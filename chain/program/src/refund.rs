@@ -1,4 +1,4 @@
-//! Gives back what a buyer did not spend.
+//! Refunds a buyer's unspent money.
 
 use crate::account::Account;
 use crate::error::{Error, Result};
@@ -10,8 +10,8 @@ use crate::reader::Reader;
 use crate::token::{self, Movement};
 use crate::{math, sysvar};
 
-/// Pays back to the refund owner. Until the deadline and the network's margin after it: what is free, if the buyer signs.
-/// After that: everything but fees, whoever asks, and nobody can claim any more.
+/// Pays back to the refund owner. Until the deadline and the network's margin: the free amount, if the buyer signs.
+/// After that: everything but fees, for any caller; claims then fail.
 ///
 /// Accounts: escrow (writable), vault (writable), destination (writable; the associated token account of the refund owner, or if
 /// that signs another of its), mint, network, token program, buyer (signs) or, after the margin, the program's own address,
@@ -41,7 +41,7 @@ pub fn refund(input: &Input, data: &[u8]) -> Result<()> {
     pay_back(&escrow, vault, destination, mint, amount, payee)
 }
 
-/// Pays so much of the vault to the refund owner, who signs as the payee or is paid into its associated token account.
+/// Pays an amount of the vault to the refund owner, which signs as the payee or is paid into its associated token account.
 pub fn pay_back(
     escrow: &Escrow,
     vault: &Account,

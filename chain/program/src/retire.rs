@@ -1,4 +1,4 @@
-//! Frees what a lease will not need.
+//! Frees the unneeded part of a lease's money.
 
 use crate::ed25519;
 use crate::error::{Error, Result};
@@ -20,7 +20,7 @@ const FINAL: u8 = 2;
 const RECEIPT: usize = 256;
 const IS_FINAL: u8 = 1;
 
-/// Retires a leaf, in one of three modes; the first byte of the data says which.
+/// Retires a leaf, in one of three modes, given by the first byte of the data.
 pub fn retire(input: &Input, data: &[u8]) -> Result<()> {
     let (mode, data) = data.split_first().ok_or(Error::Data)?;
     match *mode {
@@ -59,7 +59,7 @@ fn begin(input: &Input, data: &[u8]) -> Result<()> {
     tranche.set_window(index, u32::try_from(window).map_err(|_| Error::Overflow)?)
 }
 
-/// Mode 1. Frees what was not claimed when the window is over. Anybody may.
+/// Mode 1. Frees the unclaimed rest after the window. Permissionless.
 ///
 /// Accounts: escrow (writable), tranche (writable). Data: 1 u8 ‖ leaf's index u16 ‖ provider[32] ‖ lease[32] ‖ payout[32] ‖
 /// terms[32] ‖ n u8 ‖ n × ( sibling[32] ‖ its sum u64 ), as in claim.

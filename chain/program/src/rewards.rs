@@ -1,4 +1,4 @@
-//! Rewards: what an epoch's work is paid, from the emission or from a pool, under one root that verifiers confirmed.
+//! Rewards: the payments of an epoch, from the emission or from a pool, under one root that verifiers confirmed.
 //!
 //! Who gets how much is counted outside (chain/PROTOCOL.md) and put under a Merkle root of payee[32] ‖ amount u64. The root
 //! is accepted when more than two thirds of all that is bonded say that they counted the same, at the latest a month after the
@@ -46,7 +46,7 @@ use crate::{kind, math, sysvar};
 
 const KIND: [u8; 2] = [kind::PAYOUT, 1];
 const HEAD: usize = 144;
-/// Length of what a ballot says of rewards.
+/// Length of a ballot's rewards.
 pub const SIZE: usize = 88;
 /// Most payees of an epoch.
 const MAX_COUNT: u32 = 1 << 16;
@@ -62,7 +62,7 @@ const STAYS: usize = 128;
 const COUNT: usize = 136;
 const CLAIMS: usize = 140;
 
-/// What a ballot says of rewards.
+/// A ballot's rewards.
 pub struct Rewards {
     /// 0 the emission, i the pool of mint number i − 1.
     pub source: u8,
@@ -296,7 +296,7 @@ impl<'a> Payout<'a> {
         Ok(())
     }
 
-    /// Notes that a payee, whose index is below the count, is paid: [`Error::Claimed`].
+    /// Records the payment of a payee with an index below the count: [`Error::Claimed`].
     fn mark(&self, index: u32) -> Result<()> {
         let at = (index as usize / 8).wrapping_add(HEAD);
         let (bits, bit) = (self.0.read_u8(at)?, 1u8 << (index % 8));

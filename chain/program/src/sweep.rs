@@ -1,4 +1,4 @@
-//! Hands out what was kept as fees.
+//! Splits the collected fees.
 
 use crate::account::Account;
 use crate::error::{Error, Result};

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// LLVM's BPF backend, made for the Linux kernel, lacks some things that Solana's own has. They are put right in LLVM's
-// text form, line by line:
+// LLVM's BPF backend, made for the Linux kernel, lacks some features of Solana's own. The differences are fixed in
+// LLVM's text form, line by line:
 //
 //   - It refuses results that are returned through a pointer (sret), for being marked as such. The mark is taken off.
 //   - A function returns one register and takes five. Functions that need more are inlined: before optimizing.
@@ -22,7 +22,7 @@ const (
 )
 
 var (
-	// The result's type stands right before the name, whatever attributes stand before it.
+	// The result's type is directly before the name, after any attributes.
 	definition   = regexp.MustCompile(`^define .*?(\{[^@]*\}|\[[^@]*\]|i128|<[^@]*>)?\s*@("[^"]*"|[\w.$-]+)\(`)
 	structResult = regexp.MustCompile(` sret\((?:\[\d+ x i8\]|%[\w.]+|\{[^)]*\})\)`)
 	memory       = regexp.MustCompile(`^(.*)call void @llvm\.(memcpy|memmove|memset)(?:\.inline)?\.p0(?:\.p0)?\.` +
@@ -37,7 +37,7 @@ var (
 	}
 )
 
-// callable takes off marks that BPF does not know, and marks functions to be inlined that it cannot call.
+// callable removes attributes that BPF does not support, and marks functions for inlining that it cannot call.
 func callable(ir string) (string, error) {
 	lines := strings.Split(structResult.ReplaceAllString(ir, ""), "\n")
 	for i, line := range lines {
@@ -132,7 +132,7 @@ func afterwards(ir string) (string, error) {
 	return exchange(ir), nil
 }
 
-// exchange puts an operand first that is not needed any more, where the order does not matter.
+// exchange puts an operand without further uses first, if the operation is commutative.
 func exchange(ir string) string {
 	lines := strings.Split(ir, "\n")
 	last := map[string]int{} // line in which a name last stands, in this function

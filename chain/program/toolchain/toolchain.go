@@ -41,8 +41,8 @@ const (
 	maxOutput      = 4000 // bytes of a tool's complaints that are shown
 )
 
-// settings of rustc, machine of LLVM's tools: BPF of version 2 has no 32-bit arithmetic; Solana's machine reads words
-// wherever they stand.
+// settings of rustc, machine of LLVM's tools: BPF of version 2 has no 32-bit arithmetic; Solana's machine allows
+// unaligned reads.
 var (
 	settings = []string{"--target", "bpfel-unknown-none", "-Zunstable-options", "-Cpanic=immediate-abort",
 		"-Copt-level=3", "-Ccodegen-units=1", "-Cdebuginfo=0", "-Coverflow-checks=on"}
@@ -58,7 +58,7 @@ func Dir() (string, error) {
 	return filepath.Join(base, "starling", "rust"), nil
 }
 
-// Find looks for the compiler in the cache and asks for its version. ErrMissing.
+// Find finds the compiler in the cache and reads its version. It returns ErrMissing if there is none.
 func Find(ctx context.Context) (*Toolchain, error) {
 	root, err := Dir()
 	if err != nil {
@@ -158,14 +158,14 @@ type step struct {
 func rewriteFile(path string, rewrite func(string) (string, error)) error {
 	before, err := os.ReadFile(path)
 	if err != nil {
-		return fmt.Errorf("reading what LLVM wrote: %w", err)
+		return fmt.Errorf("reading LLVM's output: %w", err)
 	}
 	after, err := rewrite(string(before))
 	if err != nil {
 		return err
 	}
 	if err := os.WriteFile(path, []byte(after), 0o644); err != nil {
-		return fmt.Errorf("changing what LLVM wrote: %w", err)
+		return fmt.Errorf("changing LLVM's output: %w", err)
 	}
 	return nil
 }
@@ -194,8 +194,8 @@ func (t *Toolchain) core(ctx context.Context) (string, error) {
 	if _, err := t.run(ctx, next, t.rustc, args...); err != nil {
 		return "", fmt.Errorf("building the core library: %w", err)
 	}
-	// rustc wants the crate with the compiler's support functions by name; those that our program needs are in its
-	// builtins.rs.
+	// rustc needs the crate with the compiler's support functions by name. The functions that our program uses are in
+	// its builtins.rs.
 	if err := os.WriteFile(filepath.Join(next, "builtins.rs"), []byte(builtinsSource), 0o644); err != nil {
 		return "", fmt.Errorf("building the core library: %w", err)
 	}

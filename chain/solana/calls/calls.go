@@ -76,7 +76,7 @@ func (m *Meter) Collect(ch chan<- prometheus.Metric) {
 }
 
 // Ahead returns how far this machine's clock is ahead of the endpoints', the lower median; false if none of them has
-// shown its time lately.
+// reported its time recently.
 func (m *Meter) Ahead() (time.Duration, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -93,13 +93,13 @@ func (m *Meter) Ahead() (time.Duration, bool) {
 	return all[(len(all)-1)/2], true
 }
 
-// IsUnwell reports whether a server says by an error code that it cannot answer now: behind the cluster, over its
-// limits, or broken.
+// IsUnwell reports whether an error code means that a server cannot answer now: behind the cluster, over its limits, or
+// broken.
 func IsUnwell(code int) bool {
 	return code == -32005 || code == -32603 || code == -32016 || code == 429
 }
 
-// Client returns c with its calls counted by m as those of an endpoint.
+// Client returns c with its calls counted by m under an endpoint.
 func Client(m *Meter, endpoint int, c rpc.JSONRPCClient) rpc.JSONRPCClient {
 	return client{c, m, strconv.Itoa(endpoint)}
 }

@@ -16,14 +16,14 @@ import (
 )
 
 const (
-	// Rounds is how often the endpoints are asked again when they show different states: one may be a block further.
+	// Rounds is how often the endpoints are polled again if their states differ: one may be a block ahead.
 	Rounds = 3
-	// MaxLag is how many slots two endpoints may be apart that agree.
+	// MaxLag is the maximum difference in slots of two agreeing endpoints.
 	MaxLag = 150
 )
 
-// Held is an account as an endpoint shows it. Data is nil for an account that does not exist, or has nothing but
-// lamports, which anybody can send to any address.
+// Held is an account as an endpoint shows it. Data is nil if the account does not exist, or has only lamports, which
+// any wallet can send to any address.
 type Held struct {
 	Owner sign.Key
 	Data  []byte
@@ -92,7 +92,7 @@ func (c *Cluster) Agreed(ctx context.Context, level rpc.CommitmentType, keys []s
 			return Sight{}, err
 		}
 		if said := len(answers) - len(failures); said < need {
-			return Sight{}, fmt.Errorf("%d of %d Solana RPC endpoints answer, %d must; "+
+			return Sight{}, fmt.Errorf("%d of %d Solana RPC endpoints answered, want %d; "+
 				"check that they run and keep up, or name others with --solana-rpc: %w: %w",
 				said, len(answers), need, chain.ErrDown, errors.Join(failures...))
 		}
@@ -124,7 +124,7 @@ func (c *Cluster) believable(
 	return all, failures
 }
 
-// agreement is the newest Sight that enough endpoints had, whichever round it was in.
+// agreement returns the newest Sight that enough endpoints had, in any round.
 func agreement(heard [][]Sight, need int) (best Sight, ok bool) {
 	take := func(s Sight) {
 		if !ok || s.Slot > best.Slot {

@@ -20,8 +20,8 @@ type Answer[T any] struct {
 // Straggle is how long the other endpoints are waited for once as many have answered as must agree.
 const Straggle = 2 * time.Second
 
-// Everyone requests answers from all endpoints at once. It waits until enough (if not nil) accepts the answers, or all
-// have answered, or the last ones are late; a late answer is an error.
+// Everyone requests answers from all endpoints in parallel. It waits until enough accepts the answers, or all have
+// answered, or the last ones are late. A late answer is an error. Enough is optional.
 func Everyone[T any](
 	ctx context.Context, p *Cluster, question func(context.Context, *rpc.Client) (T, error),
 	enough func([]Answer[T]) bool,
@@ -33,7 +33,7 @@ func Everyone[T any](
 	answers, got := make([]Answer[T], len(p.endpoints)), make(chan numbered, len(p.endpoints))
 	ctx, cancel := context.WithCancel(ctx)
 	for i, e := range p.endpoints {
-		answers[i].Err = fmt.Errorf("%s: it answers later than the others: %w", e.name, chain.ErrDown)
+		answers[i].Err = fmt.Errorf("%s: slower than the other endpoints: %w", e.name, chain.ErrDown)
 		go func() { got <- numbered{i, askOne(ctx, p, e, question)} }()
 	}
 	left, heard := len(answers), 0

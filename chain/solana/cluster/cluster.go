@@ -1,6 +1,5 @@
-// Package cluster is the RPC endpoints of one Solana cluster, of which two must agree before their answer is believed.
-// One that serves another cluster is never asked. Endpoints appear in errors by host only, since their paths often hold
-// secrets.
+// Package cluster is the RPC endpoints of one Solana cluster. An answer is accepted if two of them agree. An endpoint
+// of another cluster is not used. Endpoints appear in errors by host only, since their paths often hold secrets.
 package cluster
 
 import (
@@ -37,7 +36,7 @@ type endpoint struct {
 	client *rpc.Client
 
 	mu      sync.Mutex
-	genesis sign.Hash // as it said; zero: not asked yet
+	genesis sign.Hash // as reported; zero: not requested yet
 }
 
 // Cluster is the endpoints of one cluster. It is safe for concurrent use.
@@ -50,8 +49,8 @@ type Cluster struct {
 	seen map[rpc.CommitmentType]market.Slot // newest slot that was believed, by level
 }
 
-// New returns the cluster with a genesis hash, zero for any, behind these URLs. Transport carries the calls; nil means
-// HTTP. It connects to nothing.
+// New returns the cluster with a genesis hash, zero for any, behind these URLs. Transport is optional; if nil, calls
+// use HTTP. New opens no connection.
 func New(urls []string, genesis sign.Hash, transport http.RoundTripper) (*Cluster, error) {
 	if len(urls) == 0 || len(urls) > maxEndpoints {
 		return nil, fmt.Errorf("solana: %w: %d RPC endpoints, want 1 to %d", ErrConfig, len(urls), maxEndpoints)

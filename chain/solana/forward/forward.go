@@ -15,7 +15,7 @@ import (
 	"github.com/starling-network/starling/chain/solana/cluster"
 )
 
-// forwarded are the methods that are passed on for others: those that a Ledger itself needs.
+// forwarded lists the methods that are forwarded for other peers: the ones that a Ledger uses itself.
 var forwarded = map[string]bool{
 	"getBlockHeight": true, "getFirstAvailableBlock": true, "getGenesisHash": true, "getLatestBlockhash": true,
 	"getRecentPrioritizationFees": true, "getMinimumBalanceForRentExemption": true, "getMultipleAccounts": true,
@@ -23,7 +23,8 @@ var forwarded = map[string]bool{
 	"getBlocksWithLimit": true, methodBlock: true,
 }
 
-// methodBlock is passed on for a final block without its transactions, which are megabytes, whatever was asked for.
+// methodBlock is forwarded as a request for a final block without its transactions, which are megabytes, regardless of
+// the call's options.
 const methodBlock = "getBlock"
 
 // slim are the parameters of such a call.
@@ -39,7 +40,7 @@ func slim(params json.RawMessage) (json.RawMessage, error) {
 
 const (
 	maxForwardID = 64              // bytes of a call's id
-	forwardTime  = 8 * time.Second // one server has so long to answer
+	forwardTime  = 8 * time.Second // timeout of one server's answer
 )
 
 // JSON-RPC error codes of answers that are made here.
@@ -49,16 +50,15 @@ const (
 	codeDown     = -32603 // a Ledger takes it for no answer
 )
 
-// Forwarder passes the calls of others on to RPC servers, one at a time, and only those that a Ledger needs. It sends
-// its own encoding of the parsed call, so that server and forwarder cannot read it differently.
+// Forwarder forwards the calls of other peers to RPC servers, one at a time, and only the methods that a Ledger uses.
+// It sends its own encoding of the parsed call, so that server and forwarder cannot read it differently.
 type Forwarder struct {
 	urls   []string
 	client *http.Client
 	max    int64
 }
 
-// New checks the servers' URLs; they are asked in order until one answers. Answers beyond max bytes are not
-// passed on.
+// New checks the servers' URLs; they are tried in order until one answers. Answers beyond max bytes are not forwarded.
 func New(rpc []string, max int64) (*Forwarder, error) {
 	if _, err := cluster.New(rpc, [32]byte{}, nil); err != nil {
 		return nil, err
@@ -74,7 +74,7 @@ type rpcCall struct {
 	Params  json.RawMessage `json:"params,omitempty"`
 }
 
-// readCall reads one call that may be passed on.
+// readCall parses one call that may be forwarded.
 func readCall(body []byte) (rpcCall, int, error) {
 	var c rpcCall
 	if err := json.Unmarshal(body, &c); err != nil {

@@ -32,7 +32,7 @@ func SignLibrary(
 	if err != nil {
 		return "", nil, fmt.Errorf("building transaction: %w", err)
 	}
-	if size := 1 + 64*len(tx.Message.Signers()) + len(message); size > chain.MaxRaw { // before anybody is asked to sign
+	if size := 1 + 64*len(tx.Message.Signers()) + len(message); size > chain.MaxRaw { // before any signature
 		return "", nil, fmt.Errorf("%w: transaction of %d bytes, at most %d", chain.ErrPayment, size, chain.MaxRaw)
 	}
 	for _, key := range tx.Message.Signers() {
@@ -84,9 +84,9 @@ func Library(instructions []svm.Instruction) []solanago.Instruction {
 	return out
 }
 
-// ParseMessage parses the message that a transaction's signatures cover. It returns the payer and the instructions,
-// whose accounts have the permissions of the whole transaction. Only the form that Sign makes is accepted;
-// others return chain.ErrMalformed.
+// ParseMessage parses the message that a transaction's signatures cover. It returns the payer and the instructions.
+// Their accounts have the permissions of the whole transaction. Only the form that Sign makes is accepted; others
+// return chain.ErrMalformed.
 func ParseMessage(message []byte) (payer sign.Key, in []svm.Instruction, err error) {
 	malformed := fmt.Errorf("transaction's message of %d bytes: %w", len(message), chain.ErrMalformed)
 	defer func() {

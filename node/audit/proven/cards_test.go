@@ -89,7 +89,7 @@ func TestUUIDCollision(t *testing.T) {
 	t.Parallel()
 	const uuid = "GPU-5a1b6c1e-0000-4000-8000-000000000001"
 	waits := func(err error) bool {
-		return errors.Is(err, ErrUnproven) && strings.Contains(err.Error(), "its card is also claimed by")
+		return errors.Is(err, ErrUnproven) && strings.Contains(err.Error(), "card: also claimed by")
 	}
 	w := newTown()
 	w.passes(t, "owner", uuid)

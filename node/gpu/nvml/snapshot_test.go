@@ -112,7 +112,7 @@ func TestSnapshots(t *testing.T) {
 		{Unit: market.UnitID{2}, Text: "1 Xid errors, the last 13"},
 		{Unit: market.UnitID{3}, Text: "1 Xid errors, of which 79 is a fault of the device", Fault: true},
 		{Unit: market.UnitID{5}, Text: before.Devices[5].Model + " is gone", Fault: true},
-		{Unit: market.UnitID{6}, Text: "its driver no longer tells its errors"},
+		{Unit: market.UnitID{6}, Text: "driver no longer reports errors"},
 	}
 	if got := exclusive.Changes(before, after); !slices.Equal(got, want) {
 		t.Errorf("%+v", got)

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Fresh is how many files and folders an entry of an archive makes after another: itself, and the folders above it that
-// are not above the other nor the other itself. An archive that comes back to a folder has it counted again.
+// Fresh is the number of files and folders that an archive entry creates after another: itself, and its parent folders
+// that the other does not have. An archive that comes back to a folder has it counted again.
 func Fresh(name, last string) int {
 	n := 1
 	for dir := path.Dir(name); dir != "." && dir != last && !strings.HasPrefix(last, dir+"/"); dir = path.Dir(dir) {

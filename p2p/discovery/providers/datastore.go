@@ -130,9 +130,8 @@ func (s *Store) Options() []records.Option {
 }
 
 // noCache is an empty cache. The cache of the DHT's library has the provider records under 256 keys. The library adds a
-// new record to a cached key whether the store refuses it or not, and nothing bounds how many: an attacker with many
-// identities would have more records there than in the store. Without the cache, a lookup of a full key takes twice as
-// long.
+// new record to a cached key even if the store refuses it, without a bound: so an attacker with many identities could
+// exceed the store's limits there. Without the cache, a lookup of a full key takes twice as long.
 type noCache struct{}
 
 func (noCache) Add(_, _ any) bool { return false }

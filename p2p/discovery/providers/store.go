@@ -1,5 +1,5 @@
 // Package providers holds the provider records of a DHT in memory, bounded for each provider, each key and each
-// network: an attacker with any number of identities fills no peer's memory and pushes out no other's records.
+// network: an attacker with any number of identities can neither fill a peer's memory nor displace others' records.
 package providers
 
 import (
@@ -39,8 +39,8 @@ var DefaultBounds = Bounds{
 	key: 2048,
 	// One network cannot take more than an eighth of a key.
 	keyNetwork: 256,
-	// A peer has at most 16 topics, each under two keys in an epoch, which is 64 near the change of epochs. A provider
-	// whose topics change has the old ones too until they expire.
+	// A peer has at most 16 topics, each under two keys in an epoch, which is 64 near the change of epochs. If a
+	// provider's topics change, the old ones remain until they expire.
 	provider: 128,
 	// Four providers with all the records that they may have, or sixteen with all that they need.
 	address: 512,
@@ -66,12 +66,12 @@ const root = "/providers"
 //
 //	/providers/<base32 of the DHT's key>/<base32 of the provider's ID> → varint of Unix nanoseconds
 //
-// The library accepts a record only from the provider that it names, so that nobody can use up the share of another
-// peer. The bounds:
+// The library accepts a record only from the provider that it names, so that no peer can use up another's share. The
+// bounds:
 //
 //   - A provider with too many records loses its oldest.
 //   - An address, a network or the store with too many records loses one of its largest part: see share.
-//   - Under a key with too many records, those that have expired go. If there are none, a record of the network that
+//   - Under a key with too many records, expired records are dropped. If there are none, a record of the network that
 //     has the most there goes. If the network of the new record would have as many, the new record is refused.
 //   - Under a key, a new record of a network that has its share of the key is refused.
 //
@@ -98,7 +98,7 @@ type Store struct {
 	order   []*dhtKey          // all of keys
 	shares  map[any]*share     // of providers by base32 of their ID, and of networks and addresses by origin
 	own     *share             // of this peer, in no other share
-	all     *share             // of everybody else
+	all     *share             // of all other peers
 	callers map[string]*caller // by base32 of their ID
 	called  []string           // those of callers, the first one first
 }

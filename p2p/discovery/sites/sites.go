@@ -16,8 +16,8 @@ import (
 )
 
 // A Site is a peer's place in terms of the cost of addresses: its IPv4 /24 or IPv6 /56, and the IPv4 /16 or IPv6 /32
-// around it. A peer behind a relay counts at the relay, apart from those that are at home there. The zero site is that
-// of a peer on loopback or in a private network, where addresses are as free as keys, and of an unknown one.
+// around it. A peer behind a relay counts at the relay, separately from the peers of the relay's own site. The site is
+// zero for an unknown peer, and on loopback or in a private network, where addresses are as free as keys.
 type Site struct {
 	near, wide netip.Prefix
 	relayed    bool
@@ -57,8 +57,8 @@ func Claimed(p peer.AddrInfo) (at Site) {
 	return at
 }
 
-// Of a number of places each network has an equal share, and at least these: a network of few networks is open to its
-// peers, and one that is spread over many gives an attacker's little.
+// Each network has an equal share of the places, but at least these. So a small deployment in few networks remains open
+// to its peers, and in a large one an attacker's network gets little.
 const (
 	LeastNear = 2 // places of an IPv4 /24 or IPv6 /56
 	LeastWide = 4 // places of an IPv4 /16 or IPv6 /32

@@ -31,9 +31,10 @@ const (
 	leastNewFlows = 10
 )
 
-// Budget bounds the memory of the flows of all stacks of a peer. A stack takes memory while there is some. Then a stack
-// that holds less takes it from the one that holds most, whose longest idle flow is cut. So none can keep another below
-// its share, which is the budget divided by the stacks. New flows a second are divided alike.
+// Budget bounds the memory of the flows of all stacks of a peer. A stack takes memory while some is free. After that, a
+// stack that holds less takes it from the stack that holds most, by cutting its longest idle flow. So no stack can keep
+// another below its share, which is the budget divided by the number of stacks. New flows a second are divided in the
+// same way.
 type Budget struct {
 	max, wide int64
 	mu        sync.Mutex
@@ -47,7 +48,7 @@ type share struct {
 	wide int // flows
 }
 
-// NewBudget makes a budget of so many bytes.
+// NewBudget returns a budget of the given bytes.
 func NewBudget(bytes int64) *Budget {
 	return &Budget{max: bytes, wide: 2*wideBuffer + wideRead().counts + wideWrite().counts + copyBytes,
 		stacks: map[*Stack]*share{}}
@@ -89,7 +90,7 @@ func (b *Budget) pace() {
 	}
 }
 
-// take counts a flow for a stack, a wide one where that may be. It returns the bytes, 0 where there are none.
+// take counts a flow for a stack, a wide one if possible. It returns the bytes, 0 if there are none.
 func (b *Budget) take(s *Stack, tcp bool) int64 {
 	for {
 		n, from := b.try(s, tcp)
@@ -142,8 +143,7 @@ func (b *Budget) give(s *Stack, n int64) {
 	}
 }
 
-// shed cuts the flow on which nothing has moved for the longest and gives its bytes back. It reports whether there was
-// one.
+// shed cuts the flow that has been idle for the longest and frees its bytes. It reports whether there was one.
 func (s *Stack) shed() bool {
 	s.mu.Lock()
 	var oldest *flow
@@ -161,7 +161,7 @@ func (s *Stack) shed() bool {
 		return false
 	}
 	s.refused.add(ReasonShare, oldest.key.to, "")
-	oldest.cut() // the goroutine that serves it returns at once
+	oldest.cut() // its goroutine returns immediately
 	s.cfg.Budget.give(s, n)
 	return true
 }

@@ -19,7 +19,7 @@ type Limits struct {
 	NewFlows    float64       // a second; default 100. Four seconds' worth may come at once
 	BytesPerSec float64       // each way; 0 is no limit
 	Queries     float64       // names looked up a second; default 50. Four seconds' worth may come at once
-	IdleTCP     time.Duration // a connection on which nothing moves is cut; default 1 h
+	IdleTCP     time.Duration // timeout of an idle connection; default 1 h
 	IdleUDP     time.Duration // default 1 min
 }
 
@@ -61,7 +61,7 @@ type Directory interface {
 	Name(netip.Addr) string
 }
 
-// nobody is the directory of no cluster.
+// nobody is a Directory without names.
 type nobody struct{}
 
 func (nobody) Addresses(string) []netip.Addr { return nil }
@@ -81,8 +81,8 @@ type Config struct {
 	// Services are called with connections to the service address by port, one goroutine each; the connection is closed
 	// when they return, and ctx ends with the Stack. Port 53 is the Stack's own.
 	Services map[uint16]func(ctx context.Context, conn net.Conn)
-	// Own are the host's addresses as others see them, beside those of its interfaces: the router's, say. It must not
-	// block.
+	// Own returns the host's externally visible addresses besides its interfaces', for example the router's. It must
+	// not block.
 	Own func() []netip.Addr
 	// Dial connects to an address that the policy allows. If nil, it is a net.Dialer that checks the address of the
 	// connection again, and bounds the socket's buffers to the flow's size.
@@ -134,7 +134,7 @@ func (c *Config) fill() error {
 func (l Limits) Check() error {
 	if l.Flows < 0 || l.Flows > MaxFlows || !(l.NewFlows >= 0) || !(l.BytesPerSec >= 0) || l.BytesPerSec > 1<<40 ||
 		l.NewFlows > 1<<20 || !(l.Queries >= 0) || l.Queries > 1<<20 || l.IdleTCP < 0 || l.IdleUDP < 0 {
-		return fmt.Errorf("%w: limits: none is below 0, and at most %d flows, "+
+		return fmt.Errorf("%w: limits: want none below 0, at most %d flows, "+
 			"2^20 new ones and queries a second, and 2^40 bytes a second",
 			ErrConfig, MaxFlows)
 	}

@@ -94,8 +94,8 @@ func (d *nameServer) serveConn(_ context.Context, conn net.Conn) {
 	}
 }
 
-// answer answers one message, if it is one that is answered: reply is called once then, at once or later by another
-// goroutine, and answer is true.
+// answer answers one message. It reports whether the message gets an answer; if so, reply is called once, possibly
+// later by another goroutine.
 func (d *nameServer) answer(message []byte, tcp bool, reply func([]byte)) bool {
 	a, code, ok := parseQuery(message, tcp)
 	if !ok {
@@ -140,7 +140,7 @@ func (d *nameServer) answer(message []byte, tcp bool, reply func([]byte)) bool {
 	return true
 }
 
-// cluster answers for names of the cluster, and for names that nobody has on the internet; these are not looked up
+// cluster answers for names of the cluster, and for names that cannot exist on the internet. These are not looked up
 // elsewhere.
 func (d *nameServer) cluster(a asked) (f found, known bool) {
 	missing := found{code: dnsmessage.RCodeNameError, ours: true}
@@ -174,7 +174,7 @@ func (d *nameServer) cluster(a asked) (f found, known bool) {
 	return missing, local(a.name) || checkName(a.name) != nil
 }
 
-// look asks the host's resolver. Types that nothing needs, and AAAA, exist for no name: the overlay is IPv4 only.
+// look queries the host's resolver. For unneeded types, and for AAAA, every name is empty: the overlay is IPv4 only.
 func (d *nameServer) look(ctx context.Context, a asked) found {
 	name, out := a.name+".", found{}
 	add := func(body dnsmessage.ResourceBody) {
@@ -229,8 +229,7 @@ func (d *nameServer) look(ctx context.Context, a asked) found {
 	return out
 }
 
-// lookA finds a name's addresses and drops those that are closed; the rest is open from now on by the rules that name
-// it.
+// lookA looks up a name's addresses and drops closed ones. The rules for the name open the rest from now on.
 func (d *nameServer) lookA(ctx context.Context, a asked) found {
 	addrs, err := d.s.cfg.Resolve.LookupNetIP(ctx, "ip4", a.name+".")
 	if err != nil {

@@ -1,29 +1,28 @@
-// Package egress is the way out for one container: it handles packets for other destinations than members of its
-// cluster. It is a TCP/IP stack of its own in this process (gVisor's netstack), so nothing of the host's is configured:
-// no rule, no route, no privilege.
+// Package egress is one container's access to other networks: it handles packets to destinations other than members of
+// its cluster. It is a TCP/IP stack in this process (gVisor's netstack), so it needs no configuration of the host: no
+// rule, no route, no privilege.
 //
 //	container ──ovl0──> overlay ──Deliver──> Stack ── service address ──> DNS, Services
 //	          <────────          <──writer──       ── allowed ──────────> a socket of the host's, dialled here
 //	                                               ── anything else ────> refused at once: RST, ICMP 3/13; counted
 //
-// A TCP connection ends in the stack and goes on as one of the host's own; it is dialled before the container's is
-// accepted, so that an unreachable address refuses the container's connection too. UDP likewise, by pairs of address
-// and port. ICMP goes nowhere but to the service address, which answers pings.
+// A TCP connection ends in the stack and continues as a connection of the host. The host's is dialled before the
+// container's is accepted, so that an unreachable address refuses the container's connection too. UDP works in the same
+// way, by pairs of address and port. ICMP reaches only the service address, which answers pings.
 //
-// The policy is checked three times: when a name is looked up, when a flow begins, and on the address that the socket
-// really connects to. The last one counts: a name that leads elsewhere than it did (DNS rebinding) or a server that
-// redirects has no way past it. Closed whatever the policy: see package closed, the host's own addresses, and the TCP
-// ports at which mail servers take mail. An allow list of names opens the addresses that those names led to when the
-// container asked the service address for them, for a while and on the rule's ports; other sites at the same address
-// are then open too, as they are for any filter that does not look into TLS.
+// The policy is checked three times: on the lookup of a name, at the begin of a flow, and on the final address of the
+// socket. The last check is decisive: neither DNS rebinding nor a redirect can bypass it. Always closed, regardless of
+// the policy, are the addresses of package closed, the host's own addresses, and the TCP ports of mail servers. An
+// allow list of names opens the addresses that the container's lookups of these names returned, for a while and on the
+// rule's ports. Other sites at the same address are then open too, as with any filter that does not inspect TLS.
 //
 // Measured on two cores that others used too: 2.2 Gbit/s of one TCP connection from a namespace through its TUN, the
 // overlay and the stack to a server of the host's (BenchmarkWayOut in p2p/overlay).
 //
 // One Stack is for one container. All its memory in this process is bounded: flows and their rate by Limits, queued
 // packets (4 MiB), datagrams in pieces (4 MiB) and remembered names by constants. The memory of the flows of all
-// containers of a peer, with the buffers of their sockets in the kernel, is bounded by a Budget, of which none can keep
-// another's share.
+// containers of a peer, with the buffers of their sockets in the kernel, is bounded by a Budget, which guarantees each
+// container its share.
 package egress
 
 import (
@@ -49,7 +48,7 @@ import (
 	"gvisor.dev/gvisor/pkg/tcpip/transport/udp"
 )
 
-// Stack is one container's way out. Its methods may be called by several at a time.
+// Stack is one container's network access. Its methods may be called concurrently.
 type Stack struct {
 	cfg    Config
 	ns     *stack.Stack
@@ -222,7 +221,7 @@ func sound(p []byte, container netip.Addr) (why Reason, ok bool) {
 		return ReasonMalformed, false
 	case netip.AddrFrom4(h.SourceAddress().As4()) != container:
 		return ReasonSource, false
-	// its sender is not notified that it goes nowhere (RFC 1812, 4.3.2.7)
+	// its sender is not notified of the drop (RFC 1812, 4.3.2.7)
 	case header.IsV4MulticastAddress(h.DestinationAddress()):
 		return ReasonClosed, false
 	}
@@ -293,7 +292,7 @@ func flat(pkt *stack.PacketBuffer) []byte {
 	return b
 }
 
-// Close cuts every flow and returns when nothing of the stack runs any more.
+// Close cuts every flow, and returns when all goroutines of the stack have ended.
 func (s *Stack) Close() error {
 	s.mu.Lock()
 	if s.closed {

@@ -27,10 +27,10 @@ type flowKey struct {
 	to   netip.AddrPort
 }
 
-// flow is a TCP connection or a UDP pair, from its first packet until nothing of it is held any more.
+// flow is a TCP connection or a UDP pair, from its first packet until its memory is released.
 type flow struct {
 	key  flowKey
-	last atomic.Int64 // when something moved, Unix nanoseconds
+	last atomic.Int64 // time of the last activity, Unix nanoseconds
 	idle time.Duration
 	// bytes are counted for it in the budget, none once another stack has taken them. The stack's mu guards it.
 	bytes int64
@@ -43,7 +43,7 @@ type flow struct {
 	closes []func()
 }
 
-// onCut adds a function that ends the flow; it is called at once if the flow is cut already.
+// onCut adds a function that ends the flow. It is called immediately if the flow is cut already.
 func (f *flow) onCut(end func()) {
 	f.mu.Lock()
 	if !f.ended {
@@ -67,7 +67,7 @@ func (f *flow) cut() {
 	}
 }
 
-// release is for a flow that has come to its end by itself: nothing is left to be cut.
+// release frees a flow that has ended by itself.
 func (f *flow) release() {
 	f.mu.Lock()
 	f.closes = nil
@@ -76,7 +76,7 @@ func (f *flow) release() {
 
 func (f *flow) moved() { f.last.Store(time.Now().UnixNano()) }
 
-// target is where a packet wants to go.
+// target is the destination of a packet.
 func target(id stack.TransportEndpointID) netip.AddrPort {
 	return netip.AddrPortFrom(netip.AddrFrom4(id.LocalAddress.As4()), id.LocalPort)
 }
@@ -85,8 +85,8 @@ func keyOf(tcp bool, id stack.TransportEndpointID) flowKey {
 	return flowKey{tcp: tcp, from: id.RemotePort, to: target(id)}
 }
 
-// begin adds a new flow to the table, if there is room. A flow that is there already is no new one: fresh is false. It
-// is called by one goroutine at a time, the one that delivers packets, as Close waits for it.
+// begin adds a flow to the table, if there is room. Fresh is false if the flow exists already. Only the goroutine that
+// delivers packets calls begin, since Close waits for it.
 func (s *Stack) begin(key flowKey) (why Reason, fresh, open bool) {
 	idle := s.cfg.Limits.IdleUDP
 	if key.tcp {
@@ -141,7 +141,7 @@ func (s *Stack) flowOf(key flowKey) *flow {
 	return s.flows[key]
 }
 
-// sweep cuts flows on which nothing has moved for their time.
+// sweep cuts flows after their idle timeout.
 func (s *Stack) sweep() {
 	every := min(s.cfg.Limits.IdleTCP, s.cfg.Limits.IdleUDP, 20*time.Second)/4 + time.Millisecond
 	tick := time.NewTicker(every)
@@ -261,7 +261,7 @@ func (s *Stack) accept(f *flow, r *tcp.ForwarderRequest, wq *waiter.Queue) (tcpi
 	return ep, nil
 }
 
-// failed is why a dial came to nothing.
+// failed returns the reason of a failed dial.
 func failed(err error) Reason {
 	if errors.Is(err, ErrRefused) {
 		return ReasonClosed
@@ -287,7 +287,7 @@ func (s *Stack) drain(f *flow, ep tcpip.Endpoint) {
 	ep.Abort()
 }
 
-// watched is a connection of the container's that says when something moves.
+// watched is a connection of the container's that reports its activity.
 type watched struct {
 	*gonet.TCPConn
 	moved func()
@@ -319,7 +319,7 @@ func (w *watched) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// splice copies both ways until both have ended, or one has failed. It passes on the end of one side's data.
+// splice copies both ways until both have ended, or one has failed. It forwards the end of one side's data.
 func (s *Stack) splice(f *flow, in, out net.Conn) {
 	done := make(chan struct{})
 	go func() {
@@ -336,7 +336,7 @@ func (s *Stack) splice(f *flow, in, out net.Conn) {
 
 var chunks = sync.Pool{New: func() any { return new([chunk]byte) }}
 
-// pour copies one way and reports whether it came to its end.
+// pour copies one way and reports whether it reached the end.
 func (s *Stack) pour(f *flow, to, from net.Conn, limit *rate.Limiter, count *atomic.Uint64) bool {
 	b := chunks.Get().(*[chunk]byte)
 	defer chunks.Put(b)
@@ -371,7 +371,7 @@ func (s *Stack) admitICMP(id stack.TransportEndpointID, pkt *stack.PacketBuffer)
 	return true
 }
 
-// gone reports whether a connection was broken off.
+// gone reports whether a connection was aborted.
 func gone(ep tcpip.Endpoint) bool {
 	state := tcp.EndpointState(ep.State())
 	return state == tcp.StateError || state == tcp.StateClose

@@ -58,7 +58,7 @@ func (m *memory) forget(now time.Time) {
 	}
 }
 
-// rules are those that open an address now.
+// rules returns the rules that open an address now.
 func (m *memory) rules(a netip.Addr, now time.Time) (out []int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -16,7 +16,7 @@ type Mode string
 
 // The modes, narrowest first.
 const (
-	// ModeNone is the service address and nothing else.
+	// ModeNone allows only the service address.
 	ModeNone Mode = "none"
 	// ModeAllowlist allows the destinations of the rules.
 	ModeAllowlist Mode = "allowlist"
@@ -235,16 +235,16 @@ func (p Policy) Check() error {
 	}
 	switch {
 	case p.Mode == ModeAllowlist && len(p.Allow) == 0:
-		return fmt.Errorf("%w: mode allowlist with no rule reaches nothing: name what may be reached, or say none",
+		return fmt.Errorf("%w: mode allowlist: no rules: add rules, or use mode none",
 			ErrPolicy)
 	case p.Mode != ModeAllowlist && len(p.Allow) > 0:
-		return fmt.Errorf("%w: %d rules that mode %s does not look at: say allowlist, or take them out",
+		return fmt.Errorf("%w: %d rules without effect in mode %s: use mode allowlist, or remove them",
 			ErrPolicy, len(p.Allow), p.Mode)
 	}
 	return nil
 }
 
-// Asked is the policy for a tenant that wants the outside, or does not.
+// Asked returns the policy for a tenant that requests egress, or does not.
 func (p Policy) Asked(outside bool) Policy {
 	if !outside {
 		return Policy{Mode: ModeNone}

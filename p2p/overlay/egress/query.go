@@ -72,8 +72,8 @@ func parseQuery(message []byte, tcp bool) (a asked, code dnsmessage.RCode, ok bo
 	return a, dnsmessage.RCodeSuccess, true
 }
 
-// pack builds the answer. One that is too long for its transport is cut to nothing and says so: it is asked for by TCP
-// then.
+// pack builds the answer. An answer that is too long for UDP is empty and marked as truncated, so that the client
+// retries by TCP.
 func (a asked) pack(f found) []byte {
 	head := dnsmessage.Header{
 		ID: a.head.ID, Response: true, OpCode: a.head.OpCode, RecursionDesired: a.head.RecursionDesired,
@@ -88,7 +88,7 @@ func (a asked) pack(f found) []byte {
 		head.Truncated = true
 		b, err = a.build(head, nil)
 	}
-	if err != nil { // not even the question can be said again
+	if err != nil { // the question cannot be repeated
 		head.RCode = dnsmessage.RCodeServerFailure
 		a.q, a.edns = dnsmessage.Question{}, false
 		b, _ = a.build(head, nil)

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Reason is why something of a container's was not let out.
+// Reason is the reason for the refusal of a container's packet or query.
 type Reason int
 
 // Reasons.
@@ -17,8 +17,8 @@ const (
 	ReasonClosed                    // a closed range: the provider's network, metadata, multicast and so on
 	ReasonHost                      // one of the host's own addresses
 	ReasonMail                      // a TCP port of mail servers
-	ReasonList                      // nothing in the allow list opens it
-	ReasonService                   // a port of the service address behind which is nothing
+	ReasonList                      // not in the allow list
+	ReasonService                   // a port of the service address without a service
 	ReasonFlows                     // too many flows at a time
 	ReasonRate                      // too many new flows a second
 	ReasonShare                     // the budget of all containers is used up, and this one has its share of it or more
@@ -26,7 +26,7 @@ const (
 	ReasonProtocol                  // neither TCP nor UDP, or not IPv4
 	ReasonSource                    // not sent from the container's address
 	ReasonMalformed                 // no packet, or no DNS message
-	ReasonName                      // a name that the policy does not let be looked up
+	ReasonName                      // a name that the policy does not allow
 	ReasonAnswer                    // a name that leads to a closed address only
 	ReasonQueries                   // too many names looked up a second
 	reasons
@@ -94,7 +94,7 @@ func (r *refusals) add(why Reason, target netip.AddrPort, name string) {
 	}
 }
 
-// tell logs the refusals of a window and begins the next; r.mu is held.
+// tell logs the refusals of a window and begins the next window. r.mu is held.
 func (r *refusals) tell(why Reason, now time.Time) {
 	w := &r.open[why]
 	r.log.Warn("egress refused", "reason", why.String(), "times", w.count, "targets", len(w.targets), "last", w.last)
@@ -112,7 +112,7 @@ func (r *refusals) flush() {
 	}
 }
 
-// sum is how often by reason; those that never were are left out.
+// sum returns the count by reason, without zeros.
 func (r *refusals) sum() map[Reason]uint64 {
 	out := map[Reason]uint64{}
 	for why := range reasons {

@@ -83,7 +83,7 @@ func (s *Stack) relay(f *flow, to, from net.Conn, limit *rate.Limiter, count *at
 	for {
 		n, err := from.Read(b[:])
 		if err != nil {
-			return // closed, or the other side said that nobody is there
+			return // closed, or the other side reported an unreachable port
 		}
 		f.moved()
 		if limit != nil && !limit.AllowN(time.Now(), n) {

@@ -13,7 +13,7 @@ import (
 	"github.com/starling-network/starling/p2p/closed"
 )
 
-// ErrRefused means that an address is not one that may be dialled for a container.
+// ErrRefused means that an address may not be dialled for a container.
 var ErrRefused = errors.New("refused by the egress policy")
 
 // verdict reports whether a container may reach an address, and if not, why.
@@ -44,7 +44,7 @@ func (s *Stack) verdict(tcp bool, to netip.AddrPort) (why Reason, open bool) {
 	return ReasonList, false
 }
 
-// dial is the Dial of a host: it looks at the address again that the socket is about to connect to.
+// dial is the default Dial. It checks again the address that the socket is about to connect to.
 func (s *Stack) dial(ctx context.Context, network string, to netip.AddrPort) (net.Conn, error) {
 	d := net.Dialer{Timeout: dialTime, ControlContext: s.control}
 	return d.DialContext(ctx, network, to.String())
@@ -70,7 +70,7 @@ func (s *Stack) again(network, address string) error {
 	return nil
 }
 
-// hostAddrs knows the host's own addresses: those of its interfaces, which come and go, and the configured ones.
+// hostAddrs holds the host's own addresses: of its interfaces, which may change, and the configured ones.
 type hostAddrs struct {
 	own   func() []netip.Addr
 	mu    sync.Mutex

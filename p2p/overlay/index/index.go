@@ -1,5 +1,5 @@
-// Package index finds the member that a datagram is from: by the index that a device gave out in its half of a
-// handshake, or by the tag of a probe.
+// Package index finds the sender of a datagram: by the index from a device's half of a handshake, or by the tag of a
+// probe.
 package index
 
 import (
@@ -43,7 +43,7 @@ func New[M any]() *Index[M] {
 	return &Index[M]{byIndex: make(map[uint32]*Entry[M]), byTag: make(map[wire.Tag]*Entry[M])}
 }
 
-// NewEntry returns the entry of a member, in no index yet, whose probes have a tag.
+// NewEntry returns an entry for a member with the tag of its probes. The entry is in no index yet.
 func NewEntry[M any](m M, tag wire.Tag) *Entry[M] { return &Entry[M]{member: m, tag: tag} }
 
 // Add makes the probes of a member known.
@@ -53,7 +53,7 @@ func (x *Index[M]) Add(e *Entry[M]) {
 	x.byTag[e.tag] = e
 }
 
-// Learn notes an index that a device gives to a member.
+// Learn records an index that a device gives to a member.
 func (x *Index[M]) Learn(e *Entry[M], index uint32, now time.Time) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -70,7 +70,7 @@ func (x *Index[M]) Learn(e *Entry[M], index uint32, now time.Time) {
 	x.byIndex[index] = e
 }
 
-// Remove forgets all that a member could be known by, for good.
+// Remove deletes a member's indices and tag permanently.
 func (x *Index[M]) Remove(e *Entry[M]) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -96,7 +96,7 @@ func (x *Index[M]) Given(index uint32) (m M) {
 	return m
 }
 
-// Tagged returns the member whose probes have a tag, the zero M if there is none.
+// Tagged returns the member with the tag; the zero M if there is none.
 func (x *Index[M]) Tagged(tag wire.Tag) (m M) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()

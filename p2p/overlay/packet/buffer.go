@@ -43,7 +43,7 @@ func (b *Buffer) Hold() { b.refs.Add(1) }
 // Held returns how many hold the memory.
 func (b *Buffer) Held() int { return int(b.refs.Load()) }
 
-// Release gives the memory back, if nobody else holds it.
+// Release drops a reference, and frees the memory with the last one.
 func (b *Buffer) Release() {
 	switch b.refs.Add(-1) {
 	case 0:

@@ -5,8 +5,8 @@ import (
 	"net/netip"
 )
 
-// TooBig returns the ICMP error of a packet that does not fit (RFC 1191), with the largest size that does, and nil for
-// one that is an error itself.
+// TooBig returns the ICMP error for a packet that does not fit (RFC 1191), with the largest size that does. It returns
+// nil if the packet is an ICMP error itself.
 func TooBig(p []byte, mtu int, from, to netip.Addr) []byte {
 	head := int(p[0]&15) * 4
 	if p[9] == ICMP && len(p) > 20 && (len(p) <= head || p[head] != 8) { // no errors about errors

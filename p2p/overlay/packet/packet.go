@@ -72,7 +72,7 @@ func Parse(raw []byte, p *Packet) error {
 	return errPacket
 }
 
-// cut makes the packet, which is of TCP, one that is sent in segments.
+// cut marks the TCP packet for segmentation.
 func (p *Packet) cut(size int) error {
 	if len(p.Data) < p.ip+20 {
 		return errPacket
@@ -85,7 +85,7 @@ func (p *Packet) cut(size int) error {
 	return nil
 }
 
-// Fit makes the packet fit a path. It reports false for one that cannot be cut.
+// Fit makes the packet fit a path. It reports false if the packet cannot be segmented.
 func (p *Packet) Fit(mtu int) bool {
 	switch {
 	case p.Seg == 0 && len(p.Data) <= mtu:

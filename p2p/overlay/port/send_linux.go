@@ -94,7 +94,7 @@ func (s *Socket) Send(packets [][]byte, to netip.AddrPort) error {
 func (s *Socket) sendSome(packets [][]byte, to netip.AddrPort, gso bool) (int, error) {
 	w := senders.Get().(*sender)
 	defer func() {
-		clear(w.iovs[:len(packets)]) // hold on to nobody's memory
+		clear(w.iovs[:len(packets)]) // retain no packet's memory
 		senders.Put(w)
 	}()
 	namelen := s.put(&w.name, to)
@@ -149,7 +149,7 @@ func (s *Socket) sendSome(packets [][]byte, to netip.AddrPort, gso bool) (int, e
 	return sent, err
 }
 
-// put writes an address as the kernel wants it on this socket.
+// put writes an address in the form that the kernel requires on this socket.
 func (s *Socket) put(name *unix.RawSockaddrInet6, to netip.AddrPort) uint32 {
 	if s.six {
 		*name = unix.RawSockaddrInet6{Family: unix.AF_INET6, Port: ntohs(to.Port()), Addr: to.Addr().As16()}

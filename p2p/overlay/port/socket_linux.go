@@ -22,13 +22,13 @@ import (
 // full.
 const quicQueue = 1024
 
-// Socket is a UDP port that QUIC and the overlay share. As long as no overlay was joined QUIC reads it itself, as it
-// would read a plain socket, and nothing is in between. From then on one goroutine reads trains of datagrams and sorts
-// them. QUIC writes past all this, with its own offloads.
+// Socket is a UDP port that QUIC and the overlay share. Before the first overlay is joined, QUIC reads it directly, as
+// a plain socket. After that, one goroutine reads trains of datagrams and sorts them. QUIC always writes directly, with
+// its own offloads.
 type Socket struct {
 	*net.UDPConn
 	h   Handler
-	as  Port // itself, as the handler knows it
+	as  Port // itself, as passed to the handler
 	raw syscall.RawConn
 	six bool        // an IPv6 socket, which takes nothing else
 	gso atomic.Bool // one call may send a train
@@ -129,7 +129,7 @@ func (s *Socket) sort(t packet.Train, from netip.AddrPort, oob []byte, udp func(
 	}
 }
 
-// Alias makes the handler know the port by another one, which sends through it.
+// Alias makes the handler see another port in place of this one. The other port sends through it.
 func (s *Socket) Alias(as Port) { s.as = as }
 
 // Close closes the port and waits for its reader.
@@ -152,7 +152,7 @@ func (s *Socket) SetReadDeadline(t time.Time) error {
 	return nil
 }
 
-// SetDeadline bounds QUIC's reads and everybody's writes.
+// SetDeadline bounds QUIC's reads and all writes.
 func (s *Socket) SetDeadline(t time.Time) error {
 	return errors.Join(s.SetReadDeadline(t), s.SetWriteDeadline(t))
 }

@@ -1,4 +1,4 @@
-// Package tun takes over a TUN that somebody else made, of whichever network namespace, and writes packets to it.
+// Package tun reads and writes a TUN that another process made, possibly in another network namespace.
 package tun
 
 import (
@@ -14,7 +14,7 @@ import (
 )
 
 var (
-	// ErrNotTUN: the file is no TUN, or one that was not made with IFF_TUN, IFF_NO_PI and IFF_VNET_HDR.
+	// ErrNotTUN: the file is not a TUN, or was not made with IFF_TUN, IFF_NO_PI and IFF_VNET_HDR.
 	ErrNotTUN = errors.New("no TUN")
 	// ErrUnsupported: this system has no TUN devices that the overlay can use; it needs Linux.
 	ErrUnsupported = errors.New("the overlay needs Linux")
@@ -23,7 +23,7 @@ var (
 // batchSize is how many packets are written at once.
 const batchSize = conn.IdealBatchSize
 
-// TUN is one that was taken over.
+// TUN is an adopted TUN device.
 type TUN struct {
 	Native wgtun.Device // writes, and puts segments together
 	File   *os.File     // of Native, which is read from here: whole virtio packets

@@ -15,16 +15,16 @@ const (
 	bulkTurn, smallTurn = 64 << 10, 4 << 10
 	// SmallDatagram is the largest size of a small datagram.
 	SmallDatagram = 512
-	// smallRun is after how many bytes of small datagrams a train of large ones that waits has its turn too.
+	// smallRun is the number of bytes of small datagrams after which a waiting train of large ones has a turn.
 	smallRun = 128 << 10
 )
 
 // Inbox holds a device's received packets until WireGuard takes them. Members have turns (deficit round robin), so that
-// one that floods makes itself wait, and loses its own. Only the length hints at a datagram's content: one that is not
-// full is a heartbeat, an acknowledgement or a handshake, and overtakes bulk, its own member's too.
+// a flooding member delays and loses only its own packets. Only the length hints at a datagram's content. A datagram
+// that is not full is a heartbeat, an acknowledgement or a handshake. It overtakes bulk, also its own member's.
 type Inbox[T any] struct {
 	dropped *atomic.Uint64
-	ready   chan struct{} // 1: something has come
+	ready   chan struct{} // 1: new arrivals
 
 	mu          sync.Mutex
 	closed      bool
@@ -34,7 +34,7 @@ type Inbox[T any] struct {
 	queued      int        // bytes of buffers
 }
 
-// lane are the backlogs in which something waits, in the order of their turns.
+// lane is the non-empty backlogs, in the order of their turns.
 type lane[T any] struct {
 	first, last *backlog[T]
 	turn        int // bytes
@@ -51,7 +51,7 @@ type backlog[T any] struct {
 // Arrival are datagrams for a device.
 type Arrival[T any] struct {
 	packet.Train
-	From   T             // what the receiver has to know of their sender
+	From   T             // the receiver's information about the sender
 	Origin *Origin[T]    // nil: an initiation, which has its sender inside
 	Taken  chan struct{} // a stream waits for it; nil for datagrams
 }
@@ -63,7 +63,7 @@ func (a Arrival[T]) Drop() {
 	}
 }
 
-// Origin is a member as an inbox knows it. The inbox guards it.
+// Origin is a member's state in an inbox. The inbox guards it.
 type Origin[T any] struct{ waiting [2]backlog[T] } // small and large
 
 // NewInbox returns an empty inbox. Arrivals that it drops are counted in dropped.
@@ -116,7 +116,7 @@ func (i *Inbox[T]) Put(a Arrival[T]) {
 	}
 }
 
-// Get takes the next arrival; !ok if nothing waits. The caller releases its buffer.
+// Get takes the next arrival; ok is false if the inbox is empty. The caller releases its buffer.
 func (i *Inbox[T]) Get() (a Arrival[T], ok bool) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -176,7 +176,7 @@ func (i *Inbox[T]) shed() {
 	}
 }
 
-// Ready has a token when something has come since it was last taken.
+// Ready has a token if there are arrivals since the last token was taken.
 func (i *Inbox[T]) Ready() <-chan struct{} { return i.ready }
 
 // Queued returns how many bytes of buffers wait.

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// insideStuck is after how long those that did not come out count as dropped by WireGuard.
+// insideStuck is the time after which packets that did not leave count as dropped by WireGuard.
 const insideStuck = 5 * time.Millisecond
 
 // Passage counts the packets between a device's inbox and the TUN. Further ones wait in the inbox, where small ones
@@ -50,7 +50,7 @@ func (p *Passage) full() bool {
 	if p.inside < p.pace.most() {
 		return false
 	}
-	// those that WireGuard dropped were counted in, and never out
+	// packets that WireGuard dropped were counted by Enter, but not by Leave
 	if now := time.Now(); now.Sub(p.counted) > time.Second {
 		p.counted, p.inside = now, 0
 		return false

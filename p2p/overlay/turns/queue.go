@@ -1,6 +1,6 @@
-// Package turns lets the packets of many flows and members share a device fairly: the queue of packets that leave, the
-// inbox of those that come, and the passage between an inbox and the TUN. Who floods waits, and loses its own; small
-// packets overtake bulk.
+// Package turns shares a device fairly among the packets of many flows and members. It has the queue of outgoing
+// packets, the inbox of incoming ones, and the passage between an inbox and the TUN. A flooding flow delays and loses
+// only its own packets. Small packets overtake bulk.
 package turns
 
 import (
@@ -20,14 +20,14 @@ const (
 	quantum = 64 << 10
 	// maxQueued bounds the memory of all flows together; beyond it the longest loses its oldest packet.
 	maxQueued = 8 << 20
-	// stuck is after how long packets that did not leave count as lost: WireGuard drops those that no handshake comes
-	// for.
+	// stuck is the time after which packets that did not leave count as lost: WireGuard drops packets if the handshake
+	// fails.
 	stuck = 100 * time.Millisecond
 )
 
 // Queue is between the TUN and WireGuard, with one queue for each inner flow, served in turn (deficit round robin as in
-// FQ-CoDel, RFC 8290, without its dropping by age: flows wait for themselves only). A flow that had nothing waiting is
-// served before those that always have: heartbeats pass bulk.
+// FQ-CoDel, RFC 8290, without its dropping by age: flows wait for themselves only). A flow with an empty queue is
+// served before flows with a backlog: heartbeats pass bulk.
 type Queue struct {
 	dropped *atomic.Uint64
 	seed    maphash.Seed
@@ -41,7 +41,7 @@ type Queue struct {
 	queued int      // bytes of buffers
 }
 
-// Outlet is the way out of the packets for one member. Its queue guards it.
+// Outlet is the outgoing side of one member. Its queue guards it.
 type Outlet struct {
 	inflight int       // packets between the queue and the kernel
 	pace     pace      // how many there may be
@@ -208,7 +208,7 @@ func (q *Queue) fill(bufs [][]byte, sizes []int, offset int) int {
 			f.deficit += quantum
 			q.bulky.push(f)
 		case n == len(bufs):
-			// Its turn goes on with the next call.
+			// Its turn continues with the next call.
 			if fresh {
 				f.next = q.sparse.first
 				if q.sparse.first = f; q.sparse.last == nil {

@@ -104,7 +104,7 @@ func AppendAddr(b []byte, a netip.AddrPort) []byte {
 	return binary.BigEndian.AppendUint16(append(b, ip[:]...), a.Port())
 }
 
-// ReadAddr reads one; ok is false for one that nothing can be sent to.
+// ReadAddr parses an address; ok is false if it is not a valid destination.
 func ReadAddr(b []byte) (a netip.AddrPort, ok bool) {
 	if len(b) < addrSize {
 		return a, false
@@ -115,8 +115,8 @@ func ReadAddr(b []byte) (a netip.AddrPort, ok bool) {
 		ip != netip.AddrFrom4([4]byte{255, 255, 255, 255})
 }
 
-// SealCall makes a call, or the answer to one: the addresses at which this host may be. All are of one size, so that a
-// call that somebody recorded and sends again is answered with no more bytes than it has.
+// SealCall makes a call, or the answer to one: the addresses at which this host may be. All have the same size, so that
+// the answer to a replayed call is not longer than the call.
 func (p *Pair) SealCall(kind byte, id uint64, own []netip.AddrPort) []byte {
 	own = own[:min(len(own), MaxTold)]
 	told := []byte{byte(len(own))}
@@ -126,7 +126,7 @@ func (p *Pair) SealCall(kind byte, id uint64, own []netip.AddrPort) []byte {
 	return p.Seal(kind, id, 0, told, probeHead+callBody+p.seal.Overhead())
 }
 
-// ReadCall reads the addresses of a call; those that nothing can be sent to are passed over.
+// ReadCall parses the addresses of a call. It skips invalid destinations.
 func ReadCall(b []byte) []netip.AddrPort {
 	if len(b) == 0 {
 		return nil

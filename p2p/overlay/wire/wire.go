@@ -79,7 +79,7 @@ func Receiver(kind int, p []byte) uint32 {
 	return binary.LittleEndian.Uint32(p[4:])
 }
 
-// Sender is the index that the sender of an initiation or a response wants to be answered under.
+// Sender is the index that the sender of an initiation or a response requests for answers.
 func Sender(p []byte) uint32 { return binary.LittleEndian.Uint32(p[4:]) }
 
 // AppendFrame adds a packet as it goes over a stream: length u16 big-endian ‖ packet.

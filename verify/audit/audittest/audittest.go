@@ -1,5 +1,5 @@
-// Package audittest makes whole audits for tests: a provider, a committee and an answer to a small challenge, honest
-// where the test does not say otherwise.
+// Package audittest makes whole audits for tests: a provider, a committee and an answer to a small challenge, honest by
+// default.
 package audittest
 
 import (

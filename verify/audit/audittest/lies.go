@@ -7,7 +7,7 @@ import (
 	"github.com/starling-network/starling/verify/challenge"
 )
 
-// Openings are some of an answer's products: right, but for one value of one of them.
+// Openings returns openings of an answer's products, with one wrong value.
 func Openings(a audit.Answer, index, value int) []challenge.Opening {
 	g := challenge.ProductGenerator(a.ProductSeed)
 	row, column := make([]byte, a.Shape.Depth), make([]byte, a.Shape.Depth)
@@ -27,7 +27,7 @@ func Openings(a audit.Answer, index, value int) []challenge.Opening {
 	return out
 }
 
-// LyingAnswer is an answer of a provider's in a window, of which Openings may be shown.
+// LyingAnswer returns a provider's answer in a window, for Openings.
 func LyingAnswer(provider sign.Key, w audit.Window) audit.Answer {
 	return audit.Answer{
 		Target:      audit.Target{Provider: provider, Unit: market.UnitID{1}, Window: w, Attempt: 1},

@@ -39,7 +39,7 @@ func (f *Failures) Room(provider sign.Key) bool {
 	return f.all < MaxRefusals && f.count[provider] < MaxRefusalsOf
 }
 
-// Add keeps a refusal, and reports whether it did: one of a member for an attempt, and as many as there is room for.
+// Add keeps a refusal, and reports whether it did. It keeps one of each member for an attempt, up to its limits.
 func (f *Failures) Add(x audit.Refusal) bool {
 	t := x.Target()
 	if _, here := f.of[t][x.Member()]; here {
@@ -64,7 +64,7 @@ func (f *Failures) Add(x audit.Refusal) bool {
 	return true
 }
 
-// Forget drops those of windows before one, and gives them.
+// Forget drops the refusals of windows before the given one, and returns them.
 func (f *Failures) Forget(before audit.Window) (out []audit.Refusal) {
 	for t, by := range f.of {
 		if t.Window >= before {
@@ -82,7 +82,7 @@ func (f *Failures) Forget(before audit.Window) (out []audit.Refusal) {
 	return out
 }
 
-// All are those that are kept, by attempt and member.
+// All returns the kept refusals, by attempt and member.
 func (f *Failures) All() []audit.Refusal {
 	var out []audit.Refusal
 	for _, by := range f.of {
@@ -122,8 +122,8 @@ func (f *Failures) Failed(t audit.Target) []audit.Window {
 	return out
 }
 
-// Against returns an error of RuleFresh if a record that passed does not count: its unit failed in a later window, or
-// too often in the time of MaxRates audits before it.
+// Against returns an error of RuleFresh if a passed record does not count, because its unit failed in a later window,
+// or too often in the MaxRates audits before it.
 func (f *Failures) Against(r audit.Record, i audit.Instants) error {
 	failed := f.Failed(r.Answer.Target)
 	if len(failed) == 0 {
@@ -143,8 +143,8 @@ func (f *Failures) Against(r audit.Record, i audit.Instants) error {
 	return nil
 }
 
-// Appealed returns an error of RuleMajority if a record that passed does not count: the unit failed in the window with
-// an audit before it, and this record is not of a whole appeal.
+// Appealed returns an error of RuleMajority if a passed record does not count, because the unit failed in the previous
+// audit, and this record is not of a full appeal.
 func (f *Failures) Appealed(r audit.Record, before audit.Window, roster audit.Roster) error {
 	if !slices.Contains(f.Failed(r.Answer.Target), before) || before >= r.Answer.Window ||
 		int(r.Committee) >= audit.Appeal {

@@ -1,6 +1,6 @@
 // Package reputationtest makes markets for tests and simulations of reputation: honest providers that finish 95 to 99.9
-// % of their jobs, honest buyers, and malicious providers that fail real jobs and forge whatever else they can. A
-// failed job leaves a receipt of the payments until then, which counts for its provider: only its buyer knows its end.
+// % of their jobs, honest buyers, and malicious providers that fail real jobs and forge other facts. A failed job
+// leaves a receipt of the payments until then. It counts for its provider: only the buyer has a record of the failure.
 package reputationtest
 
 import (
@@ -23,7 +23,7 @@ const (
 	Buyers     = 1000 // honest
 	Jobs       = 20_000
 	RealJobs   = 15  // of each malicious provider
-	MostBought = 200 // honest buyers that may be bought
+	MostBought = 200 // honest buyers that may be bribed
 
 	sybilsEach  = 10
 	days        = 60
@@ -31,7 +31,7 @@ const (
 	tokenUnits  = 100 // units of value in a token, as ParamsOf has it
 )
 
-// Now is the slot in which a market is looked at: its last.
+// Now is the slot of all views of a market: its last.
 const Now market.Slot = days * slotsPerDay
 
 // Params are a market's.
@@ -47,7 +47,7 @@ type Market struct {
 	quality [Providers]float64
 }
 
-// key is that of peer i of a kind.
+// key returns the key of peer i of a kind.
 func key(kind byte, i int) sign.Key {
 	var k sign.Key
 	k[0] = kind
@@ -67,7 +67,7 @@ func Attacker(i int) sign.Key { return key('x', i) }
 // Sybil is a key that an attacker made.
 func Sybil(i int) sign.Key { return key('y', i) }
 
-// Outsider has dealt with nobody.
+// Outsider is a reader without counterparties.
 func Outsider() sign.Key { return key('r', 0) }
 
 // New has the jobs of the honest.
@@ -85,7 +85,7 @@ func New(seed uint64) *Market {
 	return b
 }
 
-// Cheat lets each of the malicious do so many real jobs, of which a share ends well.
+// Cheat makes each malicious provider do a number of real jobs. A share of them succeeds.
 func (b *Market) Cheat(jobs int, well float64) {
 	for m := range Malicious {
 		for range jobs {
@@ -97,7 +97,7 @@ func (b *Market) Cheat(jobs int, well float64) {
 // value of a job, in tokens: median 1, mean 1.65.
 func (b *Market) value() float64 { return math.Exp(b.R.NormFloat64()) }
 
-// job is one lease; one that fails breaks off somewhere.
+// job is one lease. A failed one ends at a random point.
 func (b *Market) job(p, by sign.Key, tokens float64, well bool) {
 	at := market.Slot(b.R.IntN(days * slotsPerDay))
 	paid := tokens
@@ -130,12 +130,12 @@ func id(n int) sign.Hash {
 	return h
 }
 
-// Amount is so many tokens.
+// Amount converts tokens to an amount.
 func Amount(tokens float64) market.Amount {
 	return market.Amount(tokens * tokenUnits * float64(Params.Unit))
 }
 
-// Wash lets each attacker sell itself so many jobs to whom of says.
+// Wash makes each attacker sell jobs to the buyers from of.
 func (b *Market) Wash(jobs int, tokens float64, of func(m, k int) sign.Key) {
 	for m := range Malicious {
 		for k := range jobs {
@@ -152,12 +152,12 @@ func Ring(n int) func(m, k int) sign.Key {
 	return func(m, k int) sign.Key { return Sybil((7*m + k) % n) }
 }
 
-// Bought are n honest buyers that sign whatever they are paid for.
+// Bought returns n bribed honest buyers, which sign false facts.
 func Bought(n int) func(m, k int) sign.Key {
 	return func(m, k int) sign.Key { return Buyer((7*m + k) % n) }
 }
 
-// Reader is an honest buyer that nobody bought.
+// Reader returns an honest buyer outside of the bribed ones.
 func (b *Market) Reader() sign.Key { return Buyer(MostBought + b.R.IntN(Buyers-MostBought)) }
 
 // Look is one peer's view of the market.
@@ -193,7 +193,7 @@ func (b *Market) Read(by sign.Key, shows func(buyer sign.Key) bool, each, most i
 	return out
 }
 
-// Scores are those of the first n providers of a kind, of 1.
+// Scores returns the scores of the first n providers of a kind, from 0 to 1.
 func Scores(v *reputation.View, n int, name func(int) sign.Key) []float64 {
 	keys := make([]sign.Key, n)
 	for i := range keys {
@@ -206,7 +206,7 @@ func Scores(v *reputation.View, n int, name func(int) sign.Key) []float64 {
 	return out
 }
 
-// AUC is how likely one of good has more than one of bad; a tie counts half.
+// AUC is the probability that a value of good exceeds one of bad; a tie counts half.
 func AUC(good, bad []float64) float64 {
 	n := 0.0
 	for _, g := range good {
@@ -221,7 +221,7 @@ func AUC(good, bad []float64) float64 {
 	return n / float64(len(good)*len(bad))
 }
 
-// Told is the AUC of the honest over the malicious in a view.
+// Told returns the AUC of the honest over the malicious in a view.
 func Told(v *reputation.View) float64 {
 	return AUC(Scores(v, Providers, Provider), Scores(v, Malicious, Attacker))
 }

@@ -9,9 +9,8 @@ import (
 	"github.com/starling-network/starling/chain/program/account"
 )
 
-// ReadBack checks that each account is read as it was written, and that no other bytes are an account of its kind:
-// those with another length or another head, and the accounts of all other kinds. Ballots on all subjects are of one
-// kind.
+// ReadBack checks that each account decodes to its encoded value, and that its decoder refuses another length, another
+// head, and accounts of other kinds. Ballots on all subjects are of one kind.
 func ReadBack(t *testing.T, of, all []Example) {
 	t.Helper()
 	for _, a := range of {

@@ -110,7 +110,7 @@ func TestLightSmallRelay(t *testing.T) {
 	job := []string{"-i", big + ":/in/big", "--out", "/out", filepath.Join(w.Files, "echo.wasm")}
 	id := w.begin(t, job...)
 	w.CLI(t, "status", id).Want(t, cli.ExitOK, `^warning +files of 3\.0 MiB go through a relay that ends a connection after 1\.0 MiB: they are brought in 4 parts or more`)
-	const said = `cut on its way through relay 12D3\w+, which ends a connection after 1\.0 MiB`
+	const said = `cut by relay 12D3\w+, which ends a connection after 1\.0 MiB`
 	const advice = `hint: send less at a time, use a relay or entry peer with a larger relay\.dataMiB, .*--direct`
 
 	var out bytes.Buffer

@@ -122,7 +122,7 @@ func TestWalletOfOtherMint(t *testing.T) {
 		mint stored
 		says string
 	}{
-		{stored{1, svm.TokenProgram, token}, `has 9 decimals, the network says 6`},
+		{stored{1, svm.TokenProgram, token}, `9 decimals, the network has 6`},
 		{stored{1, sign.Key{3}, token}, `not to the token program`},
 		{stored{1, svm.TokenProgram, token[:81]}, `mint account of 81 bytes`},
 	} {
