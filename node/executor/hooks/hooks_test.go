@@ -241,8 +241,8 @@ func TestLaunchFailures(t *testing.T) {
 		message string
 	}{
 		"no such image": {&runtime.Failure{
-			Class: runtime.ErrBadImage, Of: testImage, Advice: "its registry does not have it", Cause: errors.New("unknown"),
-		}, 0, protocol.ReasonImage, testImage + ": image cannot be run: its registry does not have it"},
+			Class: runtime.ErrBadImage, Of: testImage, Advice: "not found in the registry", Cause: errors.New("unknown"),
+		}, 0, protocol.ReasonImage, testImage + ": image cannot be run: not found in the registry"},
 		"no program": {
 			fmt.Errorf("%w: no such file", runtime.ErrNoProgram), 0, protocol.ReasonProgram,
 			"program of the image cannot be started: no such file",

@@ -21,8 +21,8 @@ const (
 	dialTime = 30 * time.Second
 )
 
-// passed are the prefixes of variables that go with a command: those that launchers of MPI read. The rest of the
-// caller's environment stays here, as with rsh.
+// passed are the prefixes of variables that are sent with a command: MPI launchers read them. The rest of the caller's
+// environment is not sent, as with rsh.
 var passed = []string{"OMPI_MCA_", "PRTE_MCA_", "PMIX_MCA_", "HYDRA_"}
 
 // Main is the agent, when the binary was started as one; otherwise it returns at once.

@@ -15,7 +15,7 @@ import (
 	"github.com/starling-network/starling/node/runtime/docker/guard"
 )
 
-// guardBinary finds the binary that is mounted into containers, and refuses one that would not run there.
+// guardBinary finds the binary that is mounted into containers. It refuses a binary that cannot run there.
 func guardBinary(path string, log *slog.Logger) (string, error) {
 	if path == "" {
 		self, err := ownBinary()

@@ -19,8 +19,8 @@ const perFile = 4 << 10
 // maxWindow bounds the memory that unpacking takes, bytes: files by zstd's own tools need 8 MiB by default.
 const maxWindow = 64 << 20
 
-// errBomb says that a layer unpacks to more than it may.
-var errBomb = errors.New("it unpacks to too much")
+// errBomb means that a layer's unpacked size exceeds its limit.
+var errBomb = errors.New("unpacked size: over the limit")
 
 // meter unpacks its input and measures its size on a disk.
 type meter struct {
@@ -108,7 +108,7 @@ func measure(r io.Reader, limit int64) (size int64, digest string, err error) {
 	return size, fmt.Sprintf("%x", sum.Sum(nil)), err
 }
 
-// bounded is a reader of so many bytes.
+// bounded is a reader of at most a given number of bytes.
 type bounded struct {
 	io.Reader
 	left int64

@@ -128,7 +128,7 @@ func (g *guard) cancel(id uint32) {
 	}
 }
 
-// cancelAll ends the programs and connections of an earlier peer: nobody reads their output any more.
+// cancelAll ends the programs and connections of an earlier peer.
 func (g *guard) cancelAll() {
 	g.mu.Lock()
 	defer g.mu.Unlock()

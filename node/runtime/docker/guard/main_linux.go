@@ -58,7 +58,7 @@ type guard struct {
 	report  *os.File
 	pid     int
 	started time.Time
-	copies  sync.WaitGroup // of what the program writes: its logs, and answers on its ports
+	copies  sync.WaitGroup // of the program's output: logs and answers on its ports
 
 	mu       sync.Mutex
 	conn     *Conn
@@ -68,7 +68,7 @@ type guard struct {
 	asked    bool                // to end, by SIGTERM
 	over     bool                // pid is reaped and must not be signalled
 	stopped  map[int]bool        // processes that stand still
-	waking   *time.Timer         // lets them go on, if nobody else does
+	waking   *time.Timer         // resumes them after stillTime
 }
 
 func run() error {
@@ -184,7 +184,7 @@ func (g *guard) serve(conn *Conn) {
 	}
 }
 
-// reconnect waits for the next peer for as long as grace, and shows it the token.
+// reconnect waits up to grace for the next peer and sends it the token.
 func reconnect(grace time.Duration, token string) *Conn {
 	poll := min(max(grace/20, time.Millisecond), 100*time.Millisecond)
 	for deadline := time.Now().Add(grace); time.Now().Before(deadline); time.Sleep(poll) {
@@ -198,7 +198,7 @@ func reconnect(grace time.Duration, token string) *Conn {
 	return nil
 }
 
-// requests returns when the connection is over.
+// requests handles requests until the connection ends.
 func (g *guard) requests(conn *Conn) {
 	for {
 		b, files, err := conn.Receive()
@@ -247,8 +247,8 @@ func (g *guard) requests(conn *Conn) {
 	}
 }
 
-// engineStops passes on the engine's stop signal. The program's end then is not its own: it may save its work, but it
-// is lost with any exit code, unless its peer had asked it to end before.
+// engineStops passes on the engine's stop signal. The program may save its work, but it is lost with any exit code,
+// unless its peer requested its end before.
 func (g *guard) engineStops() {
 	g.mu.Lock()
 	if g.reason == runtime.ReasonNone && !g.over && !g.asked {

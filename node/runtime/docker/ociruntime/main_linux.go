@@ -63,7 +63,7 @@ func run(c command) error {
 			return fmt.Errorf("preparing container: %w", err)
 		}
 	}
-	// The calling thread may be in a mount namespace of its own, which runc is to be in.
+	// The calling thread may have its own mount namespace, in which runc must run.
 	err = unix.Exec(runc, append([]string{runc}, c.args...), os.Environ())
 	return fmt.Errorf("starting %s: %w", runc, err)
 }

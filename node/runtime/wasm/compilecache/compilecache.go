@@ -101,7 +101,7 @@ func takeTurn(dir string, code []byte, patience time.Duration) (done func(compil
 		if !awaitTurn(path, patience) {
 			break
 		}
-		time.Sleep(rand.N(10 * time.Millisecond)) // only one of those that wait gets the lock
+		time.Sleep(rand.N(10 * time.Millisecond)) // only one waiting process gets the lock
 	}
 	_ = f.Close()
 	return func(bool) {}
@@ -135,7 +135,8 @@ func compiling(f *os.File) (done func(compiled bool)) {
 	}
 }
 
-// awaitTurn returns true when nobody compiles the program of a turn, or false if a process that does stands still.
+// awaitTurn returns true when no process compiles the program of a turn, or false if the compiling process makes no
+// progress.
 func awaitTurn(path string, patience time.Duration) bool {
 	free := make(chan error, 1)
 	go func() { // it may wait for longer than this process has patience
