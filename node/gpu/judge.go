@@ -159,7 +159,7 @@ func unshared(d Device) string {
 	case "":
 		return ""
 	case ExclusiveProcess:
-		return "in compute mode exclusive-process, where one program at a time has it, " +
+		return "in compute mode exclusive-process, where one program at a time can use it, " +
 			"and audits need it beside a buyer's: sudo nvidia-smi -c DEFAULT"
 	}
 	return fmt.Sprintf("in compute mode %s: sudo nvidia-smi -c DEFAULT", d.ComputeMode)

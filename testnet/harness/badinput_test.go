@@ -317,7 +317,7 @@ func (a *adversary) badExecs(p *Peer, other *adversary) {
 		words      []string
 	}{
 		{"an empty request", "malformed", &nodepb.ExecRequest{}, []string{"32 bytes"}},
-		{"no operation", "malformed", &nodepb.ExecRequest{Lease: id[:], Seq: 1}, []string{"nothing is asked"}},
+		{"no operation", "malformed", &nodepb.ExecRequest{Lease: id[:], Seq: 1}, []string{"request without an operation"}},
 		{"an unknown lease", "lease", &nodepb.ExecRequest{Lease: make([]byte, 32), Seq: 1, Op: op(good)}, []string{"no such lease"}},
 		{"a lease that is not paid for", "lease", &nodepb.ExecRequest{Lease: idle[:], Seq: 1, Op: op(good)}, []string{"signed"}},
 		{"no workload", "workload", &nodepb.ExecRequest{Lease: id[:], Seq: 1, Op: op(nil)}, nil},

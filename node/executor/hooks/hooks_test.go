@@ -249,7 +249,7 @@ func TestLaunchFailures(t *testing.T) {
 		},
 		"wrong credentials": {runtime.ErrCredentials, 0, protocol.ReasonCredentials, "refused the credentials"},
 		"no registry":       {runtime.ErrRegistry, 0, protocol.ReasonStart, "cannot be reached"},
-		"too slow":          {nil, time.Hour, protocol.ReasonStart, "longer than the 1m0s it was given"},
+		"too slow":          {nil, time.Hour, protocol.ReasonStart, "time limit of 1m0s exceeded"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
