@@ -146,7 +146,7 @@ func TestForOrder(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
 		"2": "", "h100:8,vram>=80": "", "cap>=8.0": "",
-		"device=0": "order goes to all providers", "all": "of whom", "h100:all": "of whom",
+		"device=0": "order goes to all providers", "all": "needs a number of devices", "h100:all": "needs a number of devices",
 	} {
 		s, err := ParseSelector(text)
 		if err != nil {
