@@ -124,7 +124,7 @@ func TestCompare(t *testing.T) {
 		{"no bus to look at", []Device{a, b}, []Device{a, b}, t.TempDir(), []string{"", ""}},
 		{"the kernel does not know the UUID yet", []Device{a}, []Device{unknown}, sys(t, vendorNVIDIA, a), []string{""}},
 		{"one more in NVML", []Device{a, b}, []Device{a}, sys(t, vendorNVIDIA, a), []string{"", "no device there"}},
-		{"another UUID", []Device{a}, []Device{change(a, func(d *Device) { d.UUID = b.UUID })}, t.TempDir(), []string{"and the kernel driver " + b.UUID}},
+		{"another UUID", []Device{a}, []Device{change(a, func(d *Device) { d.UUID = b.UUID })}, t.TempDir(), []string{"the kernel driver " + b.UUID}},
 		{"another model", []Device{a}, []Device{change(a, func(d *Device) { d.Model = "Tesla T4" })}, t.TempDir(), []string{`the kernel driver "Tesla T4"`}},
 		{"another place", []Device{a}, []Device{change(a, func(d *Device) { d.PCI = "0000:99:00.0" })}, t.TempDir(), []string{"no device there"}},
 		{"not on the bus", []Device{a}, []Device{a}, sys(t, vendorNVIDIA, b), []string{"no PCI function"}},
