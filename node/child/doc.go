@@ -1,4 +1,4 @@
-// Package child runs programs of ours beside the peer that call a driver, which can end or hang its caller.
+// Package child runs helper programs that call a driver, since a driver can end or hang its caller.
 //
 //	peer ── Call ──▶ Program ── request on standard input ──▶ process
 //	                    │    ◀── answer on standard output ──
