@@ -150,7 +150,7 @@ func (h *Program) start() error {
 		case <-h.dying.gone:
 			h.dying = nil
 		default:
-			return fmt.Errorf("%w: process %d was killed and hangs in the driver: no other is started beside it; "+
+			return fmt.Errorf("%w: process %d was killed and hangs in the driver: no other is started; "+
 				"check the kernel's log, the machine may need a restart", h.cfg.Failed, h.dying.cmd.Process.Pid)
 		}
 	}

@@ -12,8 +12,7 @@ import (
 	"github.com/starling-network/starling/node/child"
 )
 
-// amdPrefix begins the UUID of an AMD device. The rest is its unique id, or its PCI address where the kernel gives
-// none.
+// amdPrefix begins the UUID of an AMD device. The rest is its unique id, or its PCI address if the kernel has none.
 const amdPrefix = "AMD-"
 
 const vendorAMD = "0x1002"

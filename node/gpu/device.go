@@ -69,7 +69,7 @@ type Health struct {
 	PowerMilliwatts    *uint32 `json:"powerMilliwatts,omitempty"`
 	ClockMHz           *uint32 `json:"clockMHz,omitempty"`
 	ECC                *ECC    `json:"ecc,omitempty"`
-	// Xid counts the driver's error events since the helper was started; nil where the driver has no such events.
+	// nil if the driver has no such events
 	Xid *Xid `json:"xid,omitempty"`
 	// Throttle are the reasons why the clock is lower than it could be: "power cap", "hardware thermal slowdown".
 	Throttle []string `json:"throttle,omitempty"`

@@ -160,7 +160,7 @@ func unshared(d Device) string {
 		return ""
 	case ExclusiveProcess:
 		return "in compute mode exclusive-process, where one program at a time can use it, " +
-			"and audits need it beside a buyer's: sudo nvidia-smi -c DEFAULT"
+			"and audits run in parallel with a buyer's: sudo nvidia-smi -c DEFAULT"
 	}
 	return fmt.Sprintf("in compute mode %s: sudo nvidia-smi -c DEFAULT", d.ComputeMode)
 }

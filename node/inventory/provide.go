@@ -210,7 +210,7 @@ func keys[K ~string, V any](m map[K]V) []K {
 	return out
 }
 
-// Policy returns the rules of the provider beside the lots.
+// Policy returns the rules of the provider, without the lots.
 func (p Provide) Policy() (policy.Policy, error) {
 	bad := func(field string, err error) (policy.Policy, error) {
 		return policy.Policy{}, fmt.Errorf("%w: provide.%s: %w", service.ErrConfig, field, err)

@@ -138,7 +138,7 @@ func (j Job) MinPerUnit() market.Resources {
 	return per
 }
 
-// Placement is where the ranks may run.
+// Placement restricts the providers of the ranks.
 type Placement struct {
 	Regions []market.Region `json:"regions,omitempty"` // none: anywhere
 	Exclude []sign.Key      `json:"exclude,omitempty"` // providers that are not wanted
@@ -222,7 +222,7 @@ func (j Job) String() string {
 		j.Payment.PriceText(), j.Payment.BudgetText(), j.Timeouts.Run)
 }
 
-// String is where the ranks go, for a table: "eu-west,us-east, packed".
+// String returns the placement for a table:
 func (p Placement) String() string {
 	var words []string
 	for _, r := range p.Regions {

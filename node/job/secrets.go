@@ -17,7 +17,7 @@ type Secret struct {
 	Name string `json:"name"`
 	// Env is the variable that the program finds it in; empty: it is a file under /run/secrets.
 	Env string `json:"env,omitempty"`
-	// File is the name of that file where it is not Name.
+	// File is the file's name if it is not Name.
 	File string `json:"file,omitempty"`
 	// From is where the user's side reads it: "env:VARIABLE" or "file:PATH".
 	From string `json:"from"`

@@ -60,7 +60,7 @@ type payments interface {
 	// May returns nil when work may begin under an active lease, and else a refusal. It waits a moment for the lease's
 	// funds.
 	May(ctx context.Context, r lease.Record) error
-	// Run does the work beside the leases until ctx ends.
+	// Run does the work in addition to the leases until ctx ends.
 	Run(ctx context.Context)
 	// Accounts returns the known accounts of the leases.
 	Accounts() map[market.LeaseID]settle.Account
@@ -268,7 +268,7 @@ func (p *Provider) tick(ctx context.Context) {
 	}
 }
 
-// feeless returns the reason why no further lease can be sold for want of fees: "" if one can.
+// feeless returns the reason why no further lease can be sold because of missing fees: "" if one can.
 func (p *Provider) feeless() string {
 	if p.fees == nil {
 		return ""

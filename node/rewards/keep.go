@@ -225,7 +225,7 @@ func (k *keep) certificates(ctx context.Context, e rewards.Epoch, u rewards.Unit
 	return out, k.each(ctx, e, unitPrefix(u), func(_ rewards.UnitKey, c audit.Certificate) { out = append(out, c) })
 }
 
-// awardKey is where the table of a hash, or the payees under a root, are kept.
+// awardKey returns the key of the table with a hash, or of the payees under a root.
 func awardKey(epoch uint64, root sign.Hash) string { return hex16(epoch) + "/" + root.String() }
 
 // table keeps a table that this peer proposed or found correct, with its payees. All peers may request it.

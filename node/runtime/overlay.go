@@ -127,7 +127,7 @@ func CheckOverlayFiles(files map[string][]byte) error {
 	total := 0
 	for name, content := range files {
 		if !overlayFile(name) {
-			return &SpecError{"Overlay.Files", fmt.Sprintf("%.120q is neither of %v nor a name in %s",
+			return &SpecError{"Overlay.Files", fmt.Sprintf("got %.120q, want one of %v or a name in %s",
 				name, overlayEtc, OverlayDir)}
 		}
 		total += len(content)

@@ -45,8 +45,8 @@ type Logger interface {
 	Logs(ctx context.Context, h Handle, stream Stream, offset int64) (io.ReadCloser, error)
 }
 
-// Checker is the ability to say quickly that a file cannot be a program of this runtime, so that a buyer does not pay a
-// provider to find out.
+// Checker is the ability to refuse quickly a file that cannot be a program of this runtime, before a buyer pays a
+// provider for the attempt.
 type Checker interface {
 	// CheckModule returns ErrBadModule for a file that cannot run. No error does not mean that it can.
 	CheckModule(path string) error
@@ -206,7 +206,7 @@ const (
 	NetworkInternet Network = "internet"
 )
 
-// SecretsDir is where the program finds Spec.Secrets. No mount may lie at or in it.
+// SecretsDir is the directory of Spec.Secrets for the program.
 const SecretsDir = "/run/secrets"
 
 // Mount shows a host directory to the program.
@@ -216,7 +216,7 @@ type Mount struct {
 	ReadOnly bool   `json:"read_only,omitempty"`
 }
 
-// Limits bound one execution. A zero takes the default named beside it.
+// Limits bound one execution. A zero means the default.
 type Limits struct {
 	MemoryMiB uint32        `json:"memory_mib,omitempty"` // memory of the program; DefaultMemoryMiB
 	MilliCPU  uint32        `json:"milli_cpu,omitempty"`  // thousandths of a core; no limit
@@ -229,13 +229,12 @@ type Limits struct {
 const (
 	// DefaultMemoryMiB is the memory of a program without one in its spec.
 	DefaultMemoryMiB = 512
-	// DefaultDiskMiB is the room in writable mounts where the spec does not say.
+	// DefaultDiskMiB is the default room in writable mounts.
 	DefaultDiskMiB = 1024
-	// DefaultLogMiB is the length at which each log is cut where the spec does not say.
+	// DefaultLogMiB is the default length at which each log is cut.
 	DefaultLogMiB = 16
-	// DefaultPids is how many processes and threads a container may have at most where the spec does not say, and
-	// PidsPerMiB how many for each MiB of its memory. So they do not fill it by their existence alone: while thousands
-	// wait for memory, Linux may start no other process either.
+	// DefaultPids is the default limit on processes and threads of a container, and PidsPerMiB the limit for each MiB
+	// of its memory.
 	DefaultPids, PidsPerMiB = 4096, 2
 )
 

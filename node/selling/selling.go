@@ -108,7 +108,7 @@ var (
 	descLeasesOver = desc("leases_ended_total", "Leases of this peer's units that ended, by cause.", "cause")
 	descExecOver   = desc("executions_ended_total",
 		"Executions on this peer that ended: ok, exit (another exit code), or why else.", "end")
-	descPrice   = desc("offer_price_tokens", "Price of a unit-hour that this peer asks, in tokens.", "class")
+	descPrice   = desc("offer_price_tokens", "Price of a unit-hour of this peer, in tokens.", "class")
 	descState   = desc("offer_state", "1 for the state of this peer's offers.", "state")
 	descRuntime = desc("runtime", "1 for each runtime that this peer offers.", "runtime")
 	descSick    = desc("units_withdrawn", "Units of this peer that are not sold because something is wrong with them.")

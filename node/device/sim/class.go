@@ -71,10 +71,10 @@ func (c Class) Multiplies(s challenge.Shape) time.Duration {
 	return seconds(float64(s.Operations()) / c.Operations)
 }
 
-// Share is the place of a dataset's parts, of 1: the rest beside Resident and Host is made again when it is read.
+// Share is the place of a dataset's parts, of 1: the rest beside Resident and Host is recomputed when it is read.
 type Share struct{ Resident, Host float64 }
 
-// Whole is a dataset that is where it belongs.
+// Whole is a fully resident dataset.
 var Whole = Share{Resident: 1}
 
 // Walks returns the time of a walk over a dataset of which only a share is resident. Reading from memory, reading over

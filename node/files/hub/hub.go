@@ -165,7 +165,7 @@ func (c Client) Find(ctx context.Context, f File) (Found, error) {
 	return found, nil
 }
 
-// head asks for the description of a file. Redirects within the hub, as for renamed files, are followed.
+// head requests the description of a file. Redirects within the hub, as for renamed files, are followed.
 func (c Client) head(ctx context.Context, f File, token string) (Found, int, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()

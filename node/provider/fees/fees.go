@@ -89,7 +89,7 @@ func (f *Fees) Live(book lease.Book) (most uint64, live int) {
 	return most, live
 }
 
-// Short returns the reason why no further lease can be sold for want of fees: "" if one can.
+// Short returns the reason why no further lease can be sold because of missing fees: "" if one can.
 func (f *Fees) Short(book lease.Book) string {
 	most, _ := f.Live(book)
 	return f.short(most + f.claimsOf(0, 1))

@@ -258,7 +258,7 @@ func (x *Escrowed) claim(ctx context.Context, r lease.Record) {
 	x.claims.Add(r.Lease.String(), m)
 }
 
-// Earned hands the best voucher of a lease to its claims.
+// Earned passes the best voucher of a lease to its claims.
 func (x *Escrowed) Earned(s *billing.Meter) {
 	v, owed, last := s.Best()
 	now := billing.Claimed{Voucher: v, All: last, For: s.Signed()}

@@ -60,7 +60,7 @@ func ownBinary() (string, error) {
 	return self, nil
 }
 
-// beside returns the place of starling-guard beside another program.
+// beside returns the path of starling-guard in the folder of another program.
 func beside(program string) string { return filepath.Join(filepath.Dir(program), guard.Program) }
 
 // sameBuild reports whether two programs were built from one state of the source. Peer and guard exchange messages

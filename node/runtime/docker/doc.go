@@ -1,13 +1,13 @@
-// Package docker runs container images on a Docker engine of this machine (20.10 and newer), each in a container that
-// its own guard (package guard) looks after. It runs on Linux.
+// Package docker runs container images on a Docker engine of this machine (20.10 and newer), each in a container under
+// its own guard (package guard). It runs on Linux.
 //
 //	peer ──── API ────▶ engine ── creates, starts, pauses, removes ──▶ container ┐
 //	  │                                                                          │ guard, process 1: a static binary
 //	  │                                                                          │ mounted over the image
 //	  └── a socket in Spec.Dir/control, mounted read-only in the container ──────┤
 //	      order, secrets, open log files ▶  ◀ started, answers, its end          │  └─ program: the image's, with
-//	                                                                             │     exactly its environment, and
-//	                                                                             ┘     what is attached
+//	                                                                             │     only its environment, and
+//	                                                                             ┘     attached programs
 //
 // The engine is needed to start, pause and clean up. Peer and guard handle the rest: logs, limits on time and disk,
 // signals, usage, attached programs, dialled ports, the report. An execution thus survives a restart of the engine
@@ -15,9 +15,9 @@
 //
 // # Images as they are
 //
-// Where the operator's daemon.json has package ociruntime as an OCI runtime, the peer is root and has volumes, and the
-// engine maps no users, New starts a guard under it once. If that succeeds, containers of specs with a Layer have a
-// user namespace with 65,536 users of this machine, the range of Spec.User. They differ as follows:
+// If the operator's daemon.json has package ociruntime as an OCI runtime, the peer is root with volumes, and the engine
+// maps no users, New starts a guard under it once. If that succeeds, containers of specs with a Layer have a user
+// namespace with 65,536 users of this machine, the range of Spec.User. They differ as follows:
 //
 //	user        the image's, with its groups and HOME; root is the first user of the range. The guard is root, and
 //	            starts the program and attached ones with the user's credentials. Writable mounts and secrets are
@@ -37,7 +37,7 @@
 //
 // # The sandbox
 //
-//	user        the peer's; where it is root one of its own for each Spec.User, which owns the writable mounts:
+//	user        the peer's; if it is root, a separate one for each Spec.User, which owns the writable mounts:
 //	            2,000,000,000 and the number, or with userns-remap the container's user of that number. Inotify,
 //	            pipes, keyrings and numbers of processes are limited by the kernel per user. A peer that is not
 //	            root, or uses a rootless engine, runs all programs as its own user and logs a warning. The
@@ -47,7 +47,7 @@
 //	files       read-only image; /run, /tmp and the image's volumes in memory; Spec.Mounts, whose directories may
 //	            neither contain nor be in those of the engine or the system
 //	memory      Limits.MemoryMiB, 24 MiB for the guard and 32 MiB for probes, and 64 MiB for the kernel of
-//	            Config.Runtime; no swap. What is in /run and /tmp counts. The program is killed before the guard
+//	            Config.Runtime; no swap. Files in /run and /tmp count. The program is killed before the guard
 //	processes   Limits.Pids and 32 for the guard, which makes its threads before the program starts
 //	CPU         a quota; the guard's own work counts. If the CPU is overcommitted, all have the same weight, but
 //	            a cluster's head that other members wait for has eight times that weight, up to its quota
@@ -98,7 +98,7 @@
 //	         an ending container cannot be lifted, so thousands of processes end slowly. GPUs need --nvproxy; they
 //	         and NVIDIA's hook were not tested
 //	kata     its containers are virtual machines, which cannot connect to a socket of this machine: not supported
-//	crun     Debian's (1.8.1) was tried on a machine with both versions of control groups, where it starts nothing
+//	crun     Debian's (1.8.1) was tried on a machine with both versions of control groups; it starts no container
 //
 // # The sidecar of an execution with an overlay
 //

@@ -245,7 +245,7 @@ func (r *Runtime) Dial(ctx context.Context, h runtime.Handle, port uint16) (net.
 	return attached.Dial(ctx, e.line, port)
 }
 
-// Attach has the guard start the program, so that it has the execution's limits, and its environment with the secrets.
+// Attach starts the program by the guard, with the execution's limits, environment and secrets.
 func (r *Runtime) Attach(ctx context.Context, h runtime.Handle, p runtime.Process) (int, error) {
 	e, err := r.keeper.find(h)
 	if err != nil {

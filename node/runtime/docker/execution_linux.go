@@ -43,7 +43,7 @@ type execution struct {
 	exit      runtime.Exit     // read after over
 	oomKills  uint64           // when this process took over the execution
 	line      *link.Line       // to the guard
-	net       *sidecar.Sidecar // of an execution with an overlay; nil where it is gone
+	net       *sidecar.Sidecar // nil if gone
 
 	freezer freezer
 	files   overlayFiles

@@ -87,7 +87,7 @@ func (r *Runtime) SetMTU(ctx context.Context, h runtime.Handle, mtu int) error {
 	return nil
 }
 
-// SetFiles writes them where the container sees them.
+// SetFiles writes the files into the container's mounted directory.
 func (r *Runtime) SetFiles(_ context.Context, h runtime.Handle, files map[string][]byte) error {
 	if err := runtime.CheckOverlayFiles(files); err != nil {
 		return err

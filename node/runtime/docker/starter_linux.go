@@ -52,7 +52,7 @@ func (b *starter) order(s runtime.Spec, img images.Config) (guard.Order, error) 
 	return o, nil
 }
 
-// launch makes the container, beside it the sidecar where there is an overlay, and has its guard start the program.
+// launch makes the container, and the sidecar of an overlay, and starts the program by its guard.
 func (b *starter) launch(
 	ctx context.Context, e *execution, s runtime.Spec, img images.Config, order guard.Order,
 ) error {
@@ -119,7 +119,7 @@ func (b *starter) createError(err error, s runtime.Spec) error {
 	case engine.Disconnected(err):
 		return b.engine.Explain(err)
 	case strings.Contains(text, "could not select device driver"):
-		return fmt.Errorf("%w: the engine cannot hand out GPUs: "+
+		return fmt.Errorf("%w: the engine cannot provide GPUs: "+
 			"install the NVIDIA Container Toolkit and restart it: %w",
 			runtime.ErrDevice, err)
 	case len(s.GPUs) > 0 && (strings.Contains(text, "nvidia") || strings.Contains(text, "unknown device") ||

@@ -28,7 +28,7 @@ func FakeModule(name string) []byte { return []byte(fakeMagic + name + "\n") }
 type Fake struct {
 	// Speed, if set, is the current speed of computations in a program's place, operations a second.
 	Speed func() float64
-	// NoOverlay, where it is set, is why no execution can be given an overlay.
+	// NoOverlay is optional: the reason why no execution can be given an overlay.
 	NoOverlay string
 
 	name  string
@@ -321,7 +321,7 @@ func (f *Fake) running(h runtime.Handle) (*execution, error) {
 	return e, err
 }
 
-// Attach runs one of the Fake's programs, named by its first argument, beside the execution's own.
+// Attach runs one of the Fake's programs, named by its first argument, in an execution.
 func (f *Fake) Attach(ctx context.Context, h runtime.Handle, p runtime.Process) (int, error) {
 	e, err := f.running(h)
 	if err != nil {

@@ -60,7 +60,7 @@ func allocate(dir string, size int64) (*os.File, error) {
 		return nil, fmt.Errorf("looking at the disk: %w", err)
 	}
 	if room := int64(free.Bavail)*int64(free.Bsize) - Reserve; room < size {
-		return nil, fmt.Errorf("%w: %d MiB are free beside %d, needed are %d",
+		return nil, fmt.Errorf("%w: %d MiB free, of which %d MiB are reserved, need %d MiB",
 			ErrNoRoom, max(room, 0)>>20, Reserve>>20, size>>20)
 	}
 	fd, err := unix.Open(dir, unix.O_TMPFILE|unix.O_RDWR|unix.O_CLOEXEC, 0o600)
@@ -125,7 +125,7 @@ func attach(file *os.File) (*os.File, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%w: %w", ErrUnavailable, err)
 		}
-		// Direct: no page is in memory twice. Where the disk cannot do so the kernel leaves it out.
+		// Not all disks support this; the kernel then ignores it.
 		config := unix.LoopConfig{
 			Fd:   uint32(file.Fd()),
 			Size: 4096,

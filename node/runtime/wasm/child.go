@@ -34,8 +34,7 @@ const (
 	failOther  = "other"
 )
 
-// childMemory is how many bytes a child may have beside its guest's memory, to compile the program above all: Pyodide's
-// 10 MB of WebAssembly take 960 MiB.
+// childMemory is the memory of a child in bytes, in addition to its guest's, mainly for compiling.
 const childMemory = 2 << 30
 
 // readiness is the one line on the pipe.

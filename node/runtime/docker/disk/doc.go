@@ -3,7 +3,7 @@
 // end.
 //
 //	Hold ──▶ a volume: the kernel refuses more; Full at the end
-//	     └─▶ directories: Growth.Watch until they are over the limit; Over at the end; NearlyFull of their disk
+//	     └─▶ directories: Growth.Watch until they exceed the limit; Over at the end; NearlyFull of their disk
 //
 // It needs the engine's process to check whether the engine sees a volume. Its caller ends programs.
 package disk

@@ -88,7 +88,7 @@ func removed(dirs []string, pid int) (total int64) {
 	return total
 }
 
-// beside lists the processes in the control group of a process.
+// beside lists the processes in the control group of process pid.
 func beside(pid int) []string {
 	groups, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
 	for line := range strings.Lines(string(groups)) {

@@ -123,6 +123,6 @@ func Full(dir string) bool {
 	if dir == "" || unix.Statfs(dir, &s) != nil {
 		return false
 	}
-	// A write fails while there is a little room left: ext4 reserves more than a file takes in the end.
+	// A write fails while there is a little room left: ext4 reserves more than a file finally takes.
 	return int64(s.Bavail)*s.Bsize < 1<<20+int64(s.Blocks/256)*s.Bsize || s.Ffree == 0
 }

@@ -77,7 +77,7 @@ func refused(err error) bool {
 	return errors.Is(err, closed.ErrClosed) || errors.Is(err, errPlain) || errors.Is(err, errRedirects)
 }
 
-// read reads from where the connection stands, or from a new one.
+// read reads from the open connection, or from a new one.
 func (b *blob) read(p []byte) (int, error) {
 	if b.body == nil {
 		if err := b.open(); err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// perFile is the size of a file, directory or link beside its bytes.
+// perFile is the counted size of a file, directory or link in addition to its bytes.
 const perFile = 4 << 10
 
 // maxWindow bounds the memory that unpacking takes, bytes: files by zstd's own tools need 8 MiB by default.
@@ -44,7 +44,7 @@ func newMeter(limit int64) *meter {
 	return m
 }
 
-// Write hands on bytes of the layer. Its error is the reason for which the layer is refused.
+// Write passes on bytes of the layer.
 func (m *meter) Write(p []byte) (int, error) {
 	n, err := m.in.Write(p)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// attached is a program beside the program.
+// attached is a further program in the container.
 type attached struct {
 	id    uint32
 	pid   int

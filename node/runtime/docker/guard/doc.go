@@ -8,8 +8,8 @@
 //   - It reports at the end how the program ended and its usage.
 //
 // It runs as the program's user, without capabilities, or as root of a user namespace (package ociruntime), where it
-// starts programs as the user that the image names. It can be neither traced nor read by the program. The peer passes
-// it open files over a socket, so the container needs no writable path to them:
+// starts programs as the user that the image names. The program can neither trace nor read it. The peer passes it open
+// files over a socket, so the container needs no writable path to them:
 //
 //	peer                                                  guard (process 1)
 //	listens on control/guard.sock

@@ -67,7 +67,7 @@ type guard struct {
 	reason   runtime.Reason      // why the guard ended the program, if it did
 	asked    bool                // to end, by SIGTERM
 	over     bool                // pid is reaped and must not be signalled
-	stopped  map[int]bool        // processes that stand still
+	stopped  map[int]bool        // stopped processes
 	waking   *time.Timer         // resumes them after stillTime
 }
 
@@ -76,8 +76,7 @@ func run() error {
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return fmt.Errorf("hiding from the program: %w", err)
 	}
-	// Every signal is caught, so that the program can end itself by none that it sends here. Ignoring them would be
-	// inherited.
+	// Every signal is caught, so that the program cannot end the guard with a signal. Ignoring them would be inherited.
 	signals := make(chan os.Signal, 64)
 	signal.Notify(signals)
 	var files syscall.Rlimit

@@ -12,7 +12,7 @@ import (
 const (
 	// NetSubcommand is the argument after Subcommand of a guard that holds a network and no program.
 	NetSubcommand = "net"
-	// NetPath is where the binary lies in its container, which has no other file.
+	// NetPath is the path of the binary in its container, which has no other file.
 	NetPath = "/guard"
 )
 

@@ -249,7 +249,7 @@ func (g *guard) usage() (cpuMillis uint64, memoryMiB uint32) {
 	return cpuMillis, uint32((bytes - min(cache, bytes)) >> 20)
 }
 
-// oomKills is how many processes of this container the kernel ended for want of memory.
+// oomKills is the number of processes of this container that the kernel killed for lack of memory.
 func oomKills() uint64 {
 	n, ok := cgroupValue("memory.events", "oom_kill")
 	if !ok {

@@ -17,7 +17,7 @@ const (
 	Program = "starling-guard"
 	// Subcommand is the first argument of a binary that is to be a guard.
 	Subcommand = "docker-guard"
-	// Path is where the binary lies in the container.
+	// Path is the path of the binary in the container.
 	Path = runtime.ControlDir + "/guard"
 	// SocketFile and StopFile are names in the control directory.
 	SocketFile = "guard.sock"

@@ -4,5 +4,5 @@
 //	reference ──▶ Canonical ──▶ on the shelf, or the engine's own by digest ──▶ Config, checked
 //	                       └──▶ Pull: fetch ──▶ room on the shelf ──▶ archive ──▶ engine
 //
-// It needs the engine, a client for registries and a shelf (package shelf). It has no state of its own.
+// It needs the engine, a client for registries and a shelf (package shelf). It has no state.
 package images

@@ -106,7 +106,7 @@ func findGroup(files fs.FS, group string) (uint32, error) {
 	return uint32(number), nil
 }
 
-// groupsOf returns the groups that name a user as a member, beside its own.
+// groupsOf returns the groups that name a user as a member, in addition to its own.
 func groupsOf(files fs.FS, user string, own uint32) (groups []uint32, err error) {
 	if user == "" {
 		return nil, nil

@@ -22,7 +22,7 @@ import (
 )
 
 const (
-	// GuardMiB and GuardPids are the guard's allowance beside the program's.
+	// GuardMiB and GuardPids are the guard's allowance in addition to the program's.
 	GuardMiB = 24
 	// GaugeMiB is the allowance of a probe of the lease beside both: it must not cost the program its memory.
 	GaugeMiB = 32

@@ -79,10 +79,7 @@ const (
 	turnBeat = time.Second
 )
 
-// TakeTurn waits while another process compiles the same program for the cache in dir, and returns at once if one has.
-// It does not wait for a process that has shown no sign of life for turnPatience. The caller compiles the program, or
-// finds it in the cache, and then calls done. Where there can be no lock it is compiled a time too many, which is no
-// error.
+// Without a lock it is compiled once too often, which is no error.
 func TakeTurn(dir string, code []byte) (done func(compiled bool)) {
 	return takeTurn(dir, code, turnPatience)
 }

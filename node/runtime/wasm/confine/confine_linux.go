@@ -44,8 +44,8 @@ const (
 	offsetArg0   = 16 // its lower half, on little endian
 )
 
-// restrictCalls lets this process make the system calls of its list only; others fail with ENOSYS. It reports false
-// where there is no list for the processor: wazero compiles for none of those.
+// restrictCalls lets this process make the system calls of its list only; others fail with ENOSYS. It reports false if
+// there is no list for the processor: wazero compiles for none of those.
 func restrictCalls() (bool, error) {
 	if auditArch == 0 {
 		return false, nil
