@@ -2,9 +2,9 @@
 //
 //	peer ── Call ──▶ Program ── request on standard input ──▶ process
 //	                    │    ◀── answer on standard output ──
-//	                    └ started when first asked; ended when it hangs, answers nonsense or nobody waits for its
-//	                      answer; started again when asked again, later each time; never beside one that a kill does
-//	                      not reach
+//	                    └ started at the first request; ended if it hangs, sends an invalid answer, or its caller is
+//	                      gone; restarted at the next request, after growing delays; never started while a killed
+//	                      process still hangs in the driver
 //
 // The caller defines requests and answers: Config.Read reads one answer, bounded, and Question.Answer takes it.
 package child

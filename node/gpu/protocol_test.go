@@ -30,7 +30,7 @@ func TestDecodeReplyRefuses(t *testing.T) {
 		`[]`:            "not a reply",
 		`{"version":0}`: "got 0",
 		`{"version":1,"inventory":{"devices":[` + strings.Repeat(`{},`, MaxDevices) + `{}]}}`: "257 devices",
-		`{"version":1,"health":{` + strings.Join(many, ",") + `}}`:                            "health: got 257",
+		`{"version":1,"health":{` + strings.Join(many, ",") + `}}`:                            "health of 257",
 		`{"version":1,"health":{"\n":{}}}`:                                                    "no UUID",
 		`{"version":1,"inventory":{"driver":"\u001b[2J"}}`:                                    "does not print",
 		`{"version":1,"inventory":{"problems":["` + strings.Repeat(`","`, 40) + `"]}}`:        "problems",
