@@ -179,7 +179,7 @@ func TestGPUWatch(t *testing.T) {
 			"GPU-aaaaaaaa": "the driver reported Xid 79, a fault", "GPU-bbbbbbbb": "memory changed: was 81079 MiB, is 40000 MiB",
 			"GPU-cccccccc": "no longer in the inventory", "GPU-dddddddd": "model changed: was NVIDIA L4, is NVIDIA T4",
 		})
-		if err := g.Readmit(t.Context(), []string{"GPU-cccccccc"}); err == nil || !strings.Contains(err.Error(), "not in the inventory") {
+		if err := g.Readmit(t.Context(), []string{"GPU-cccccccc"}); err == nil || !strings.Contains(err.Error(), "no longer in the inventory") {
 			t.Error(err)
 		}
 		m.change(func(d []gpu.Device) { d[1].VRAMMiB = 95830; d[2].UUID = "GPU-cccccccc"; d[3].Model = "NVIDIA L4" })
