@@ -228,7 +228,7 @@ func TestHealthOfFees(t *testing.T) {
 	c := &poor{Chain: p.Program}
 	p.Program = c
 	n := runs(t, p)
-	wantProblem(t, ill(t, n, "provider"), "nothing is sold: its key holds 0.00 SOL", "send SOL")
+	wantProblem(t, ill(t, n, "provider"), "nothing is sold: balance of the peer's key: got 0.00 SOL", "send SOL")
 	c.lamports.Store(1e9)
 	well(t, n, "provider")
 }

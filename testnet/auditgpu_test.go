@@ -229,7 +229,7 @@ func TestAuditOfGPU(t *testing.T) {
 	breaks(wrong, "wrong")
 	last := latest()
 	for p, says := range map[*testnet.Peer][]string{
-		slow: {"was asked for after", "may take"}, wrong: {"committed tile: differs when computed again"},
+		slow: {"requested after", "may take"}, wrong: {"committed tile: differs when computed again"},
 	} {
 		said := ""
 		eventually(t, p.Name+" fails, with the reason", func() bool {

@@ -101,8 +101,8 @@ func (s *Shelf) underWay() batch {
 	return s.batch
 }
 
-// landed keeps for each record of the batch where it is anchored, and forgets records that nobody can request. Of a
-// transaction that no endpoint remembers, the zero id, it keeps that.
+// landed records the anchor of each record of the batch, and forgets records that can no longer be requested. The zero
+// ID stands for a transaction that no endpoint remembers.
 func (s *Shelf) landed(ctx context.Context, tx chain.TxID, status chain.TxStatus) error {
 	back, err := s.take(ctx)
 	if err != nil {
@@ -167,7 +167,7 @@ func (s *Service) anchors(ctx context.Context) {
 	}
 }
 
-// errNothing means that nothing is left to anchor.
+// errNothing means that there is no record left to anchor.
 var errNothing = errors.New("no record is to be anchored")
 
 // anchorAll completes the batch that is under way, then anchors further records.
@@ -185,7 +185,7 @@ func (s *Service) anchorAll(ctx context.Context) error {
 
 // anchorBatch anchors one batch, the one under way if there is one.
 func (s *Service) anchorBatch(ctx context.Context, tx chain.Prepared) error {
-	var found chain.TxStatus // of a transaction of which the ledger forgot when it can land, and not its memo
+	var found chain.TxStatus // of a transaction that the ledger has without its expiry and memo
 	l := settle.Landing{
 		Chain: s.cfg.Anchor, Every: s.cfg.AnchorPoll,
 		Wait: func(why string) { s.cfg.Log.Warn("the anchor of audit records waits", "reason", why) },
@@ -224,7 +224,7 @@ func (s *Service) anchorBatch(ctx context.Context, tx chain.Prepared) error {
 		status = found
 	}
 	if status.State != chain.Finalized {
-		s.cfg.Log.Warn("nobody remembers whether these audit records were anchored: they are not anchored again",
+		s.cfg.Log.Warn("audit records of a transaction that no endpoint remembers: not anchored again",
 			"records", len(s.cfg.Shelf.underWay().Records), "tx", tx.ID)
 		tx.ID = ""
 	}

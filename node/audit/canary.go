@@ -19,13 +19,13 @@ import (
 	"github.com/starling-network/starling/verify/challenge"
 )
 
-// CanaryIn is how many audits there are for each canary: an audit with a known fault in its answer. A member that
-// passes it did not look, and its verdict proves that. Members that look lose nothing, so a member that would save the
-// work must look at everything.
+// CanaryIn is the number of audits per canary: an audit with a planted fault in its answer. A member that passes a
+// canary did not check, and its verdict proves that. Members that check lose nothing, so a member has to check every
+// audit.
 const CanaryIn = 20
 
-// Mask is a peer that was made for one canary and that nobody knows: the fault is signed, and under the peer's own key
-// that would be a lie.
+// Mask is a peer that was made for one canary and is unknown to others: the fault is signed, and under the peer's own
+// key that would be a lie.
 type Mask struct {
 	Host *p2p.Host
 	Key  sign.Private
@@ -40,9 +40,9 @@ type Canary struct {
 	Lies    []audit.Lie // of members that passed it: one each
 }
 
-// canary has a unit audited under a mask, with one opened value of which a bit is wrong: one that members must compute.
-// It takes the place of the unit's own audit in the window, for a card answers for one identity at the instant. The
-// error of an audit that did not come to verdicts.
+// canary has a unit audited under a mask, with a bit flip in one opened value that members must compute. It replaces
+// the unit's own audit in the window, since a card answers for one identity at the instant. It returns an error if the
+// audit had no verdicts.
 func (s *Service) canary(ctx context.Context, u Unit) (Canary, error) {
 	mask, err := s.cfg.Mask()
 	if err != nil {
@@ -84,7 +84,7 @@ func flip(a audit.Answer, o *challenge.Opened) {
 	o.Openings[at].Values[audit.Pick(a.WalkSeed)(at)] ^= 1 << below(32)
 }
 
-// found reads from a canary's result which members looked and which did not.
+// found reads from a canary's result which members checked and which did not.
 func found(r Result) (Canary, error) {
 	c := Canary{Planted: r.Record.Answer}
 	if len(r.Record.Verdicts) == 0 {
@@ -105,7 +105,7 @@ func found(r Result) (Canary, error) {
 	return c, nil
 }
 
-// below is a number below n that nobody foresees.
+// below returns an unpredictable number below n.
 func below(n uint32) uint32 {
 	var b [8]byte
 	if _, err := rand.Read(b[:]); err != nil {
@@ -132,7 +132,7 @@ func (s *Service) Plant(ctx context.Context) (Canary, error) {
 	}
 }
 
-// planted is a canary, or why there is none.
+// planted is a canary, or the reason why there is none.
 type planted struct {
 	Canary
 	err error
@@ -152,9 +152,8 @@ func (s *Service) plant(ctx context.Context, u Unit) (Canary, error) {
 	return c, errors.Join(errs...)
 }
 
-// plantSome takes those out of units that answer canaries in this window, and has them do so: one that Plant waits for,
-// and one in CanaryIn of the units that lose nothing by it, since they are listed by the record before. It returns what
-// waits for them.
+// plantSome starts the canaries of this window: for a unit that Plant waits for, and for one in CanaryIn of the units
+// that are still listed by their last record. It returns the other units, and a function that waits for the canaries.
 func (s *Service) plantSome(ctx context.Context, units []Unit) (others []Unit, wait func()) {
 	var wg sync.WaitGroup
 	if s.cfg.Mask == nil {
@@ -176,7 +175,7 @@ func (s *Service) plantSome(ctx context.Context, units []Unit) (others []Unit, w
 		wg.Go(func() {
 			c, err := s.plant(ctx, u)
 			if err != nil && ctx.Err() == nil {
-				s.cfg.Log.Warn("no canary came of it", "unit", u.ID, "err", err)
+				s.cfg.Log.Warn("canary failed", "unit", u.ID, "err", err)
 			}
 			if i == asked {
 				for _, came := range wanted {

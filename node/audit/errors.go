@@ -25,8 +25,8 @@ const (
 	CodeWindow  = "window"  // another window, or another beacon
 	CodeDrawn   = "drawn"   // this peer is not to judge that one
 	CodeInstant = "instant" // before or after the instant at which the window's attempts begin
-	CodeAttempt = "attempt" // too many attempts, or one that was begun before
-	CodeUnits   = "units"   // the question is not that of such units
+	CodeAttempt = "attempt" // too many attempts, or an attempt that was already begun
+	CodeUnits   = "units"   // the question does not match the units
 	CodeOrder   = "order"   // a step that is not due
 	CodeMembers = "members" // members or nonces that are not those of the attempt
 	CodeAnswer  = "answer"  // an answer to something else

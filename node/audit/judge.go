@@ -21,7 +21,7 @@ func (m *Member) show(a *attempt, r *nodepb.AuditRequest_Show) (*nodepb.AuditRep
 		return nil, err
 	}
 	switch {
-	case u.verdict != nil: // one verdict for one answer, whatever is shown later
+	case u.verdict != nil: // one verdict for one answer; later openings are ignored
 		return u.verdict, nil
 	case a.asked[2].IsZero():
 		return nil, refuse(CodeOrder, "the third nonce was not given")
@@ -41,7 +41,7 @@ func (m *Member) show(a *attempt, r *nodepb.AuditRequest_Show) (*nodepb.AuditRep
 	}
 	shown, err := audit.UnmarshalShown(r.Shown)
 	if err != nil || shown.Answer != u.answer.Hash() {
-		return nil, refuse(CodeAnswer, "what is shown is not of this answer: %v", err)
+		return nil, refuse(CodeAnswer, "openings: do not match the answer: %v", err)
 	}
 	sig := sign.Signature(r.Signature)
 	if err := shown.Verify(m.cfg.Domain, a.key.provider, sig); err != nil {
@@ -108,7 +108,7 @@ func (m *Member) judge(
 		return audit.Late, fmt.Errorf("the products took %s, %s are allowed",
 			u.product.Round(time.Millisecond), u.ProductLimit)
 	case a.asked[1].Sub(a.asked[0]) > u.SecondLimit:
-		return audit.Late, fmt.Errorf("the second nonce was asked for after %s, within %s is",
+		return audit.Late, fmt.Errorf("second nonce: requested after %s, want within %s",
 			a.asked[1].Sub(a.asked[0]).Round(time.Millisecond), u.SecondLimit)
 	case u.walk > u.WalkLimit:
 		return audit.Late, fmt.Errorf("the walk took %s, %s are allowed", u.walk.Round(time.Millisecond), u.WalkLimit)

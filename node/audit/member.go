@@ -31,7 +31,7 @@ type Claim struct {
 	market.Resources
 }
 
-// Asked is the question for units of a class, and the time limits of the answers.
+// Asked is the question for units of a class, with the time limits of the answers.
 type Asked struct {
 	Shape        challenge.Shape
 	Walk         challenge.Walk
@@ -41,8 +41,8 @@ type Asked struct {
 	WholeLimit   time.Duration // from the first nonce to the answer, of a unit that is judged in another attempt
 }
 
-// Plan returns the question for a unit. All peers of a network must have the same; an error is the reason why such a
-// unit cannot be audited.
+// Plan returns the question for a unit. All peers of a network must have the same plan; an error is the reason why such
+// a unit cannot be audited.
 type Plan func(c Claim) (Asked, error)
 
 // MemberConfig is the configuration of a Member; all of it is required.
@@ -73,7 +73,7 @@ func NewMember(cfg MemberConfig) *Member {
 
 // Answer answers one step of the provider from.
 func (m *Member) Answer(ctx context.Context, from sign.Key, req *nodepb.AuditRequest) (*nodepb.AuditReply, error) {
-	now := m.cfg.Now() // before anything else: whatever is done for the answer is not the provider's time
+	now := m.cfg.Now() // first, so that time spent on the answer does not count as the provider's
 	if req.Attempt < 1 || req.Attempt > audit.MaxAttempts {
 		return nil, refuse(CodeAttempt, "attempt %d of at most %d", req.Attempt, audit.MaxAttempts)
 	}
@@ -112,7 +112,7 @@ func (m *Member) begin(ctx context.Context, key attemptKey, b *nodepb.AuditReque
 		return nil, refuse(CodeWindow, "%v", err)
 	}
 	if key.window != window {
-		return nil, refuse(CodeWindow, "window %d, it is %d now", key.window, window)
+		return nil, refuse(CodeWindow, "window: got %d, want %d", key.window, window)
 	}
 	a := &attempt{key: key, slot: slot}
 	if len(b.Beacon) != sign.HashSize {
@@ -160,7 +160,7 @@ func (m *Member) begin(ctx context.Context, key attemptKey, b *nodepb.AuditReque
 	defer m.mu.Unlock()
 	m.forget(window)
 	if len(m.attempts) >= maxAttempts {
-		return nil, refuse(CodeAttempt, "this peer judges as many as it can")
+		return nil, refuse(CodeAttempt, "too many attempts at this peer")
 	}
 	for n := uint8(1); n < key.number; n++ {
 		if old := m.attempts[attemptKey{key.provider, window, n}]; old != nil && old.beacon != a.beacon {
@@ -177,8 +177,9 @@ func (m *Member) begin(ctx context.Context, key attemptKey, b *nodepb.AuditReque
 	return &nodepb.AuditReply{Nonce: a.nonces[0][:]}, nil
 }
 
-// again refuses a later attempt of units that this peer did not see work in the one before, at the window's instant. So
-// it helps nobody to let an attempt break off and answer alone, when the others that share its card have answered.
+// again refuses a later attempt of units that did not work in the previous attempt at the window's instant, as seen by
+// this peer. A unit thus cannot let an attempt break off and answer alone, after the others that share its card have
+// answered.
 func (m *Member) again(a *attempt) error {
 	if a.key.number == 1 {
 		return nil
@@ -189,14 +190,14 @@ func (m *Member) again(a *attempt) error {
 	old := m.attempts[before]
 	m.mu.Unlock()
 	if old == nil {
-		return refuse(CodeAttempt, "attempt %d was not begun here, and attempt %d is for units that worked in it",
+		return refuse(CodeAttempt, "attempt %d: unknown here; attempt %d needs units that worked in it",
 			before.number, a.key.number)
 	}
 	old.mu.Lock()
 	defer old.mu.Unlock()
 	for _, u := range a.units {
 		if !slices.ContainsFunc(old.units, func(o *unit) bool { return o.Claim == u.Claim && o.worked }) {
-			return refuse(CodeAttempt, "unit %s did not show its work in attempt %d", u.ID.Short(), before.number)
+			return refuse(CodeAttempt, "unit %s: no work in attempt %d", u.ID.Short(), before.number)
 		}
 	}
 	return nil
@@ -244,7 +245,7 @@ func (m *Member) claims(in []*nodepb.AuditRequest_Unit) ([]*unit, error) {
 			return nil, malformed("%v", err)
 		}
 		if shape != asked.Shape || walk != asked.Walk {
-			return nil, refuse(CodeUnits, "unit %s of class %s is asked %s and %s",
+			return nil, refuse(CodeUnits, "unit %s of class %s: question mismatch: want %s and %s",
 				c.ID.Short(), c.Class, asked.Shape, asked.Walk)
 		}
 		out = append(out, &unit{Claim: c, Asked: asked})
@@ -252,9 +253,9 @@ func (m *Member) claims(in []*nodepb.AuditRequest_Unit) ([]*unit, error) {
 	return out, nil
 }
 
-// members reads what everybody gave in a round: enough of them, all drawn, this one as it was, and in later rounds the
-// same, with nonces of which those before are made. When one is missing the attempt is void: a provider that could
-// leave members out afterwards could choose among their nonces.
+// members reads the nonces of all members in a round. There must be enough, all drawn, with this peer's unchanged; in
+// later rounds of the same members, with nonces that match the previous ones. If one is missing, the attempt is void: a
+// provider that could leave members out could choose among their nonces.
 func (m *Member) members(a *attempt, round int, in []*nodepb.AuditRequest_Given) error {
 	if len(in) < audit.Certify(a.size) || len(in) > a.size {
 		return refuse(CodeMembers, "%d members, %d to %d make a committee", len(in), audit.Certify(a.size), a.size)
@@ -272,7 +273,7 @@ func (m *Member) members(a *attempt, round int, in []*nodepb.AuditRequest_Given)
 		case round == 0 && !a.isDrawn(x.Member):
 			return refuse(CodeMembers, "%s is not drawn", x.Member.Short())
 		case round > 0 && !slices.Contains(a.given[round-1], audit.Given{Member: x.Member, Nonce: x.Nonce.Before()}):
-			return refuse(CodeMembers, "%s gave no nonce before, or one that is not made of this", x.Member.Short())
+			return refuse(CodeMembers, "%s: previous nonce: missing or no match", x.Member.Short())
 		}
 		if x.Member == m.cfg.Key.Key() {
 			own = x.Nonce == a.nonces[round]
@@ -280,7 +281,7 @@ func (m *Member) members(a *attempt, round int, in []*nodepb.AuditRequest_Given)
 		out = append(out, x)
 	}
 	if !own {
-		return refuse(CodeMembers, "not what this peer gave, or it is missing")
+		return refuse(CodeMembers, "nonce of this peer: missing or changed")
 	}
 	slices.SortFunc(out, func(x, y audit.Given) int { return slices.Compare(x.Member[:], y.Member[:]) })
 	if a.given[round] != nil && !slices.Equal(a.given[round], out) {

@@ -16,7 +16,7 @@ func (s *Service) offer() {
 	}
 	_, slot, err := s.cfg.Sight.Window()
 	if err != nil {
-		return // it is asked again when the slot is known
+		return // a later call retries when the slot is known
 	}
 	recent, err := s.cfg.Sight.Recent()
 	if err != nil {
@@ -35,7 +35,7 @@ func (s *Service) offer() {
 			return sign.Hash{}, false
 		}
 		if err := r.CheckClass(u.Class, u.Resources); err != nil { // another configuration since
-			s.cfg.Log.Debug("a unit is not what its record shows", "unit", u.ID, "err", err)
+			s.cfg.Log.Debug("unit: mismatch with its record", "unit", u.ID, "err", err)
 			return sign.Hash{}, false
 		}
 		return hash, true

@@ -55,9 +55,8 @@ func (s *session) show(ctx context.Context) ([]Result, error) {
 	return results, s.gone()
 }
 
-// verdict reads the verdict of member number k on a unit. It must be of what the unit showed and of what that member
-// gave. A record with any other verdict is not valid, and one member could void the verdicts of all others by it; here
-// that member has left instead.
+// verdict reads member k's verdict on a unit. It must cover the unit's openings and the member's nonces. A record with
+// any other verdict is invalid, so one member could void the verdicts of all others; such a member counts as gone.
 func (s *session) verdict(u *running, k int, r *nodepb.AuditReply) (audit.Signed, error) {
 	v, err := audit.UnmarshalVerdict(r.Verdict)
 	if err != nil || len(r.Signature) != sign.SignatureSize {
@@ -85,15 +84,14 @@ func (s *session) verdict(u *running, k int, r *nodepb.AuditReply) (audit.Signed
 func firstOf(found []string) string {
 	for _, f := range found {
 		if f != "" {
-			return fmt.Sprintf(" (a member says: %.256q)", f)
+			return fmt.Sprintf(" (answer of a member: %.256q)", f)
 		}
 	}
 	return ""
 }
 
-// openUnit makes what a unit shows, and its signature. Opened tiles are computed again, and shown walkers walked again:
-// when one is not what was committed, challenge.ErrFault, and nothing is shown, for a provider that opens it would be
-// taken for a liar.
+// openUnit makes a unit's openings and their signature. It recomputes opened tiles and walks shown walkers again. If
+// one differs from the commitment, it returns challenge.ErrFault and shows nothing: opening it would look like a lie.
 func (s *session) openUnit(ctx context.Context, u *running) error {
 	var err error
 	key := challenge.WalkKey(u.answer.WalkSeed)

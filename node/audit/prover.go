@@ -20,7 +20,7 @@ import (
 type Unit struct {
 	Claim
 	Device device.Device
-	Appeal bool // it failed, and is asked by a larger committee
+	Appeal bool // it failed before; a larger committee audits it
 }
 
 // ProverConfig is the configuration of a Prover; all of it but Plant is required.
@@ -34,8 +34,8 @@ type ProverConfig struct {
 	Call func(ctx context.Context, member sign.Key, req *nodepb.AuditRequest) (*nodepb.AuditReply, error)
 	// Wait returns when a slot has begun.
 	Wait func(ctx context.Context, slot market.Slot) error
-	// Late returns the reason why a unit that every member passed cannot be sold by its record. It is judged once more,
-	// as a lost packet may have delayed it. Late is optional.
+	// Late is optional. It returns the reason why a unit that every member passed cannot be sold by its record. The
+	// unit is judged again, since a lost packet may have delayed it.
 	Late func(c Claim, r audit.Record) error
 	Log  *slog.Logger
 }
@@ -50,7 +50,7 @@ type Prover struct {
 // NewProver makes a prover.
 func NewProver(cfg ProverConfig) *Prover { return &Prover{cfg: cfg} }
 
-// Result is how one unit did: a record that passes, or why there is none.
+// Result is a unit's passing record, or the reason why there is none.
 type Result struct {
 	Unit   Claim
 	Record audit.Record
@@ -60,9 +60,9 @@ type Result struct {
 	Broken uint8
 }
 
-// Audit has all units answer in the window that is now, from its instant on. An attempt that a member leaves is played
-// to its end before the members that stay, and they judge in another, while the window has any. ErrCommittee,
-// ErrMember, ErrUnits, ErrInstant, or the error of a device; results come in the order of units.
+// Audit audits all units in the current window, from its instant on. If a member leaves an attempt, the attempt is
+// completed with the remaining members, and they judge in another while the window has any. It returns ErrCommittee,
+// ErrMember, ErrUnits, ErrInstant, or the error of a device. Results have the order of units.
 func (p *Prover) Audit(ctx context.Context, units []Unit) ([]Result, error) {
 	if len(units) < 1 || len(units) > MaxUnits {
 		return nil, fmt.Errorf("%w: %d, 1 to %d at once", ErrUnits, len(units), MaxUnits)
@@ -110,7 +110,7 @@ func (p *Prover) Audit(ctx context.Context, units []Unit) ([]Result, error) {
 			continue
 		}
 		if late := p.late(units, results, todo); err == nil && len(late) > 0 && number < audit.MaxAttempts {
-			p.cfg.Log.Info("units are judged once more", "late", len(late))
+			p.cfg.Log.Info("units are judged again", "late", len(late))
 			todo, stayed, kept = late, s.stayed(), true
 			continue
 		}
@@ -127,7 +127,7 @@ func (p *Prover) Audit(ctx context.Context, units []Unit) ([]Result, error) {
 	}
 }
 
-// late are the places of units that everybody passed and that cannot be sold by their records.
+// late returns the positions of units that all members passed and that cannot be sold by their records.
 func (p *Prover) late(units []Unit, results []Result, of []int) []int {
 	if p.cfg.Late == nil {
 		return nil

@@ -69,10 +69,10 @@ type Results interface {
 }
 
 const (
-	// beaconPoll is how often the chain is asked for the first block of a window.
+	// beaconPoll is the polling interval for the first block of a window.
 	beaconPoll = time.Second
-	// before its instant, at most, units are taken for an audit and fill their datasets: a quarter of the window, or so
-	// long if that is less.
+	// before is the longest time before the instant at which units are reserved and fill their datasets; the limit is a
+	// quarter of the window, if shorter.
 	before = 20 * time.Second
 	// perPeer bounds the steps of one provider that are answered at a time: one for each unit.
 	perPeer = MaxUnits + 16
@@ -93,7 +93,7 @@ type Service struct {
 	started bool
 	done    audit.Window // newest window with a begun audit
 	wanted  []chan planted
-	cards   map[market.UnitID]market.Card // those that this peer's units claim to be, by unit
+	cards   map[market.UnitID]market.Card // claimed by this peer's units, by unit
 }
 
 // NewService makes the service.
@@ -204,14 +204,14 @@ func (s *Service) until(ctx context.Context, slot market.Slot) error {
 // ErrNoAudit means that the window's block drew no audit.
 var ErrNoAudit = errors.New("this window has no audit")
 
-// next says to a person when the next audit comes.
+// next returns the time of the next audit as text for operators.
 func (s *Service) next() string {
 	in := s.cfg.Sight.Instants()
 	if window, _, err := s.cfg.Sight.Window(); in.OneIn <= 1 && err == nil {
 		return fmt.Sprintf("the next window begins in %s", s.cfg.Until((window + 1).First(in.Slots)).Round(time.Second))
 	}
 	every := time.Duration(in.OneIn*in.Slots*in.Millis) * time.Millisecond
-	return fmt.Sprintf("one window in %d has one, so that one comes every %s on average, and nobody knows when",
+	return fmt.Sprintf("one window in %d has an audit, on average one every %s, at unpredictable times",
 		in.OneIn, every)
 }
 
@@ -220,7 +220,7 @@ func (s *Service) next() string {
 func (s *Service) begins(ctx context.Context, w audit.Window) (ready, last market.Slot, err error) {
 	d, err := s.cfg.Sight.Beacon(ctx, w)
 	if errors.Is(err, sight.ErrNoBlock) {
-		return 0, 0, fmt.Errorf("window %d: %w: it has no block", w, ErrNoAudit)
+		return 0, 0, fmt.Errorf("window %d: %w: no block", w, ErrNoAudit)
 	}
 	if err != nil {
 		return 0, 0, err
@@ -351,7 +351,7 @@ func (s *Service) ready(ctx context.Context) (audit.Window, error) {
 	return window, nil
 }
 
-// without is the result of units whose audit failed.
+// without returns the results of units whose audit failed.
 func without(units []Unit, err error) (out []Result) {
 	var broken *brokenError
 	for _, u := range units {

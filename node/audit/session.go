@@ -50,8 +50,8 @@ type running struct {
 	signed  sign.Signature
 }
 
-// open draws the committee and makes the datasets resident, which is no part of what is timed. In a later attempt it
-// asks those that stayed.
+// open draws the committee and makes the datasets resident, which is not timed. In a later attempt it uses the members
+// in stayed.
 func (p *Prover) open(ctx context.Context, s *session, units []Unit, stayed []sign.Key) (*session, error) {
 	roster, err := p.cfg.Sight.Roster(ctx, s.window)
 	if err != nil {
@@ -149,8 +149,8 @@ func (s *session) gone() error {
 	return nil
 }
 
-// each asks every member that is still there the same at once. One that does not answer has left; with fewer than must
-// pass a record, the attempt ends.
+// each sends every remaining member the same request at once. A member that does not answer has left. If fewer members
+// remain than a record needs, the attempt ends.
 func (s *session) each(
 	ctx context.Context, req *nodepb.AuditRequest, take func(i int, r *nodepb.AuditReply) error,
 ) error {
@@ -185,7 +185,7 @@ func (s *session) enough(ctx context.Context) error {
 	return nil
 }
 
-// nonces asks every member for the second or third nonce.
+// nonces requests the second or third nonce from every member.
 func (s *session) nonces(ctx context.Context, round int, req *nodepb.AuditRequest) error {
 	given := make([]audit.Given, len(s.members))
 	err := s.each(ctx, req, func(i int, r *nodepb.AuditReply) error {
@@ -282,7 +282,7 @@ func (s *session) begin(ctx context.Context) error {
 	return nil
 }
 
-// multiply computes a unit's products and hands their root to everybody.
+// multiply computes a unit's products and sends their root to all members.
 func (s *session) multiply(ctx context.Context, u *running) error {
 	u.answer = audit.Answer{
 		Target: audit.Target{Provider: s.p.cfg.Key.Key(), Unit: u.ID, Window: s.window, Attempt: s.number},
@@ -302,7 +302,7 @@ func (s *session) multiply(ctx context.Context, u *running) error {
 
 func (s *session) place(u *running) uint32 { return uint32(slices.Index(s.units, u)) }
 
-// walk walks a unit's walkers and hands its signed answer to everybody.
+// walk walks a unit's walkers and sends its signed answer to all members.
 func (s *session) walk(ctx context.Context, u *running) error {
 	u.answer.WalkSeed = audit.WalkSeed(u.answer.ProductSeed, u.answer.ProductRoot, s.given[1])
 	groups, err := u.Device.Walk(ctx, challenge.WalkKey(u.answer.WalkSeed), u.dataset, u.Walk)

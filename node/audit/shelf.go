@@ -39,7 +39,7 @@ type Past = proof.PastAudit
 // goroutines.
 type Shelf struct {
 	store journal.Store
-	turn  chan struct{} // holds one token while nobody writes: each write follows from the one before
+	turn  chan struct{} // holds one token while no write is in progress: each write builds on the previous one
 
 	mu      sync.Mutex
 	records map[sign.Hash][]byte
@@ -47,7 +47,7 @@ type Shelf struct {
 	former  map[market.UnitID]sign.Hash // the record before, for peers with a recent offer; not kept
 	past    map[market.UnitID][]Past    // oldest first
 	stands  map[market.UnitID]stands
-	// anchored has an inclusion without a transaction for a record of which nobody remembers whether it was.
+	// anchored has an inclusion without a transaction for a record whose transaction no endpoint remembers.
 	anchored map[sign.Hash]chain.Inclusion
 	batch    batch // under way; the zero value when none is
 	counts   map[Outcome]uint64
@@ -216,8 +216,8 @@ func (s *Shelf) delisted() map[market.UnitID]string {
 	out := map[market.UnitID]string{}
 	for u, x := range s.stands {
 		if x.State == audit.Delisted {
-			out[u] = fmt.Sprintf("audits up to window %d found that it is not what it says to be: it is delisted, "+
-				"and only as another unit is it audited again (starling proof audit)", x.window)
+			out[u] = fmt.Sprintf("audits up to window %d refuted the unit's claim: delisted; "+
+				"only a new unit can be audited (starling proof audit)", x.window)
 		}
 	}
 	return out

@@ -26,7 +26,7 @@ import (
 
 // Seller is the units of a peer that sells.
 type Seller interface {
-	// Idle returns the units that nobody leases.
+	// Idle returns the units that are not leased.
 	Idle() []market.Unit
 	// Show has the offers prove the units that have a record.
 	Show(record func(market.Unit) (sign.Hash, bool))
@@ -46,7 +46,7 @@ type Config struct {
 	Key     sign.Private
 	Store   store.Store
 	Ledger  chain.Ledger
-	// AnchorPoll is how often the chain is asked for the roots of this peer's records.
+	// AnchorPoll is the polling interval for the roots of this peer's records on chain.
 	AnchorPoll time.Duration
 	Sight      *sight.Public
 	Slots      *slots.Clock
@@ -113,7 +113,7 @@ func (r *Room) Run(ctx context.Context) error {
 // Service returns the audits themselves.
 func (r *Room) Service() *audit.Service { return r.audits }
 
-// mask makes a peer for a canary. It knows the addresses of others that this peer knows.
+// mask makes a peer for a canary, with the addresses of other peers that this peer has.
 func (r *Room) mask() (audit.Mask, error) {
 	h, key, err := r.cfg.Mask()
 	if err != nil {

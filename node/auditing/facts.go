@@ -50,7 +50,7 @@ func (f *Facts) Keep(ctx context.Context, s store.Store) (err error) {
 	return err
 }
 
-// Proofs makes the part of a buyer that checks the proofs of others' units. ask requests their records.
+// Proofs returns the buyer's part that checks the proofs of other peers' units. ask requests their records.
 func (f *Facts) Proofs(ask proven.Asker) *proven.Proofs {
 	cfg := proven.Config{
 		Domain: f.cfg.Genesis.Domain(), WindowSlots: f.cfg.Genesis.AuditSlots, Sight: f.Public, Ask: ask,

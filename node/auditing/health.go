@@ -16,7 +16,7 @@ import (
 const (
 	// ill is the number of audits in a row that a unit does not pass before it counts as out of order.
 	ill = 2
-	// recent is the age up to which an audit says something of a unit. Older ones are of units that may be gone.
+	// recent is the age up to which an audit counts for a unit. Older ones may be of removed units.
 	recent = 24 * time.Hour
 )
 

@@ -8,7 +8,7 @@ import (
 	rules "github.com/starling-network/starling/verify/audit"
 )
 
-// maxRecentAgo is how many windows back light clients may ask which had audits.
+// maxRecentAgo is the number of past windows that light clients may request.
 const maxRecentAgo = 4
 
 // Public answers light clients that cannot read audits' public facts from the chain.
@@ -28,7 +28,7 @@ func (p Public) Roster(ctx context.Context, w rules.Window) (rules.Roster, error
 
 // Recent returns the last windows with an audit up to one of the last.
 func (p Public) Recent(ctx context.Context, w rules.Window) (rules.Recent, error) {
-	recent, err := p.Public.Recent() // so that all blocks before are at hand
+	recent, err := p.Public.Recent() // so that all earlier blocks are available
 	if err != nil {
 		return recent, err
 	}

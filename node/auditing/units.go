@@ -14,7 +14,7 @@ import (
 	rules "github.com/starling-network/starling/verify/audit"
 )
 
-// maxAnchored bounds the audits among which others may ask for anchored ones.
+// maxAnchored bounds the audits that are searched for anchored ones.
 const maxAnchored = 256
 
 // Hardware opens the device that answers audits for a unit.
@@ -34,8 +34,7 @@ type idle struct {
 // Units implements audit.Seller.
 func (i idle) Units(ctx context.Context) ([]audit.Unit, func(), error) { return i.room.idleUnits(ctx) }
 
-// idleUnits returns the units that nobody leases, with hardware that answers for each. Those audited longest ago come
-// first.
+// idleUnits returns the unleased units with the hardware that answers for each. The least recently audited come first.
 func (r *Room) idleUnits(ctx context.Context) ([]audit.Unit, func(), error) {
 	last := map[market.UnitID]rules.Window{}
 	for _, p := range r.audits.Shelf().All() {
@@ -70,8 +69,8 @@ func (r *Room) idleUnits(ctx context.Context) ([]audit.Unit, func(), error) {
 	}, nil
 }
 
-// device returns the device of a unit. That of a processor is opened anew: its dataset is small and soon filled, and an
-// idle peer need not keep it.
+// device returns the device of a unit. A processor is opened anew: its dataset is small and quickly filled, and an idle
+// peer need not keep it.
 func (r *Room) device(ctx context.Context, u market.Unit, asked audit.Asked) (device.Device, error) {
 	if u.Class.Family() == local.Processors {
 		return r.cfg.Hardware(ctx, u, asked)
@@ -101,7 +100,7 @@ func (r *Room) Records() (out []rules.Record) {
 	return out
 }
 
-// Anchored returns the newest records of this peer's units that are anchored, at most so many.
+// Anchored returns the newest anchored records of this peer's units, at most most.
 func (r *Room) Anchored(most int) (out []sign.Hash) {
 	past := r.audits.Shelf().All()
 	slices.SortStableFunc(past, func(x, y audit.Past) int { return cmp.Compare(y.Window, x.Window) })

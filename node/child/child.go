@@ -13,7 +13,8 @@ import (
 )
 
 const (
-	// backoffFirst and backoffMost are how long a program that failed is left alone, doubled each time.
+	// backoffFirst and backoffMost are the delays before a failed program is restarted: the first, doubled after each
+	// failure, and the longest.
 	backoffFirst = time.Second
 	backoffMost  = time.Minute
 	// exitGrace is the time between a request to end and the kill of a program, and after that until it is gone.
@@ -31,10 +32,10 @@ type Config struct {
 	Env  []string // beside the peer's own
 	// Failed is wrapped by the errors of a process that failed; their texts begin with its.
 	Failed error
-	// Read reads one answer from the program's output; io.EOF when there is none. It must bound its reading.
+	// Read reads one answer from the program's output; it returns io.EOF if there is none. It must bound its reading.
 	Read func(*bufio.Reader) ([]byte, error)
-	// Backoff is how long a program is left alone after so many failures in a row; nil means one second, doubled each
-	// time, at most a minute.
+	// Backoff returns the delay before a restart after consecutive failures. It is optional; if nil, the delay is one
+	// second, doubled each time, at most a minute.
 	Backoff func(failures int) time.Duration
 	// Now is the clock of that; nil means time.Now.
 	Now func() time.Time
@@ -44,8 +45,8 @@ type Config struct {
 type Question struct {
 	// Text returns the request, under a number that no other question of this Program has.
 	Text func(id uint64) ([]byte, error)
-	// Answer processes an answer. Its error ends the process, which is left alone for a while; Answer itself keeps
-	// errors that a program may report without being ended. With ErrMore it is called again with the next part.
+	// Answer processes an answer. Its error ends the process, which is restarted after the backoff; Answer itself
+	// stores errors that a program may report without being ended. After ErrMore it is called again with the next part.
 	Answer func(id uint64, b []byte) error
 	// Timeout is how long the answer may take; without one the process is ended as hanging.
 	Timeout time.Duration
@@ -56,10 +57,10 @@ type Question struct {
 }
 
 // ErrMore means that an answer has further parts.
-var ErrMore = errors.New("the answer goes on")
+var ErrMore = errors.New("the answer has more parts")
 
-// Program is a program, started when it is asked something and started again after it failed. One question is asked at
-// a time.
+// Program is a program that is started at its first request and restarted after failures. It handles one request at a
+// time.
 type Program struct {
 	cfg Config
 
@@ -103,8 +104,8 @@ type line struct {
 	err  error
 }
 
-// Call asks the program. An error is Failed where the process failed, and then it is left alone for a while; that of
-// Answer; or that of the context.
+// Call sends a request to the program. It returns Failed if the process failed, which is then restarted only after the
+// backoff; Answer's error; or the context's.
 func (h *Program) Call(ctx context.Context, q Question) error {
 	select {
 	case h.turn <- struct{}{}:
@@ -149,8 +150,8 @@ func (h *Program) start() error {
 		case <-h.dying.gone:
 			h.dying = nil
 		default:
-			return fmt.Errorf("%w: process %d was killed and hangs in the driver: no other is started beside it; "+
-				"look into the kernel's log, the machine may need a restart", h.cfg.Failed, h.dying.cmd.Process.Pid)
+			return fmt.Errorf("%w: process %d was killed and hangs in the driver: no other is started; "+
+				"check the kernel's log, the machine may need a restart", h.cfg.Failed, h.dying.cmd.Process.Pid)
 		}
 	}
 	if h.proc != nil {
@@ -190,7 +191,7 @@ func (h *Program) ask(ctx context.Context, q Question, id uint64) error {
 			}
 			wrote = nil
 		case <-timer.C:
-			return fmt.Errorf("%w hangs: no answer within %s; the driver may hang, look into the kernel's log",
+			return fmt.Errorf("%w hangs: no answer within %s; the driver may hang, check the kernel's log",
 				h.cfg.Failed, q.Timeout)
 		case <-ctx.Done():
 			if q.Cancel == nil {
@@ -211,8 +212,8 @@ func (h *Program) write(b []byte) chan error {
 	return wrote
 }
 
-// cancel notifies the program of the caller's end, once it has read the question (asked is nil when it has). It returns
-// errCancelled when it answered in time and can go on.
+// cancel notifies the program of the cancellation, after it has read the question (asked is nil if it has). It returns
+// errCancelled if the program answered in time and can be used again.
 func (h *Program) cancel(q Question, id uint64, asked <-chan error) error {
 	timer := time.NewTimer(q.Grace)
 	defer timer.Stop()
@@ -284,14 +285,14 @@ func (h *Program) died() error {
 	return err
 }
 
-// end ends the running process without waiting for one that hangs in the driver, where not even a kill reaches it.
+// end ends the running process. It does not wait for a process that hangs in the driver and cannot be killed.
 func (h *Program) end() {
 	p := h.proc
 	h.proc = nil
 	if p == nil {
 		return
 	}
-	_ = p.in.Close() // it ends by itself
+	_ = p.in.Close() // the process then ends itself
 	_ = p.cmd.Process.Kill()
 	select {
 	case <-p.gone:
@@ -320,7 +321,7 @@ func startProcess(cfg Config) (*process, error) {
 	p := &process{cmd: exec.Command(cfg.Path, cfg.Args...), lines: make(chan line), gone: make(chan struct{})}
 	p.cmd.Env = append(os.Environ(), cfg.Env...)
 	p.cmd.Stderr = &p.stderr
-	p.cmd.WaitDelay = exitGrace // somebody else may hold its standard error
+	p.cmd.WaitDelay = exitGrace // another process may hold its standard error
 	in, err := p.cmd.StdinPipe()
 	if err != nil {
 		return nil, err
@@ -345,8 +346,8 @@ func startProcess(cfg Config) (*process, error) {
 	return p, nil
 }
 
-// readLines passes answers on, one at a time, until the output ends, breaks its bounds, or the process is gone and no
-// caller is left.
+// readLines passes answers on, one at a time, until the output ends, exceeds its bounds, or the process is gone without
+// a waiting caller.
 func (p *process) readLines(out *os.File, read func(*bufio.Reader) ([]byte, error)) {
 	defer out.Close()
 	r := bufio.NewReader(out)
@@ -356,7 +357,7 @@ func (p *process) readLines(out *os.File, read func(*bufio.Reader) ([]byte, erro
 		select {
 		case p.lines <- l:
 		case <-p.gone:
-			select { // the last words of a process that ended, if somebody waits for them
+			select { // the last output of an ended process, if a caller waits for it
 			case p.lines <- l:
 			case <-time.After(exitGrace):
 				return

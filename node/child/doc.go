@@ -1,10 +1,10 @@
-// Package child runs programs of ours beside the peer that call a driver, which can end or hang its caller.
+// Package child runs helper programs that call a driver, since a driver can end or hang its caller.
 //
 //	peer ── Call ──▶ Program ── request on standard input ──▶ process
 //	                    │    ◀── answer on standard output ──
-//	                    └ started when first asked; ended when it hangs, answers nonsense or nobody waits for its
-//	                      answer; started again when asked again, later each time; never beside one that a kill does
-//	                      not reach
+//	                    └ started at the first request; ended if it hangs, sends an invalid answer, or its caller is
+//	                      gone; restarted at the next request, after growing delays; never started while a killed
+//	                      process still hangs in the driver
 //
 // The caller defines requests and answers: Config.Read reads one answer, bounded, and Question.Answer takes it.
 package child

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Find is the path of a program of ours: the one that the configuration says, or that beside the running program, or
+// Find returns the path of a helper program: the configured one, the one in the folder of the running program, or the
 // one on the PATH. The error wraps missing.
 func Find(configured, name string, missing error) (string, error) {
 	if configured != "" {

@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// widen makes a pipe hold as much as anybody may: long answers then cost fewer turns between the two processes. A pipe
-// that stays as it was works, too.
+// widen enlarges a pipe's buffer to the limit for unprivileged users, which reduces switches between the two processes
+// for long answers. Errors are ignored.
 func widen(pipe *os.File) {
 	const size = 1 << 20
 	if c, err := pipe.SyscallConn(); err == nil {

@@ -2,11 +2,11 @@
 //
 //	cuda  NVIDIA GPUs through the driver, in a helper process
 //	cpu   the processor, in portable Go; bit for bit the same answers
-//	sim   no hardware: real answers of small challenges in the time that hardware of a class would take, on a virtual
+//	sim   no hardware: real answers to small challenges in the time that hardware of a class would take, on a virtual
 //	      clock
 //
-// A device computes and times nothing: its caller measures. All devices of a peer are asked at once, so that one card
-// cannot answer for two.
+// A device computes and measures no time: its caller does. All devices of a peer get their challenges at once, so that
+// one card cannot answer for two.
 package device
 
 import (
@@ -20,9 +20,8 @@ import (
 
 var (
 	// ErrMemory means that a dataset or a product does not fit the memory that the device has free.
-	ErrMemory = errors.New("the device has not so much memory free")
-	// ErrNoDataset means that a walk was asked over a dataset that is not resident: never filled, evicted, or another
-	// one.
+	ErrMemory = errors.New("not enough free memory on the device")
+	// ErrNoDataset means that the walk's dataset is not resident: never filled, evicted, or replaced.
 	ErrNoDataset = errors.New("the dataset is not resident on the device")
 	// ErrClosed means that the device was closed.
 	ErrClosed = errors.New("the device is closed")
@@ -48,8 +47,8 @@ type Info struct {
 	Simulated  bool   `json:"simulated,omitempty"`
 }
 
-// Device answers challenges. Calls may come from several goroutines and are done one after the other; each ends early
-// when its context does. An error leaves the device usable, unless it is ErrClosed.
+// Device answers challenges. Calls may be concurrent and are run one after the other; each ends early when its context
+// does. An error other than ErrClosed leaves the device usable.
 type Device interface {
 	Info() Info
 	Multiplier

@@ -15,8 +15,8 @@ import (
 	"github.com/starling-network/starling/verify/audit"
 )
 
-// Ask has an entry introduce itself. Its genesis is well formed and nothing more: the caller compares it with the one
-// it knows. The errors are ErrBad and those of package stream.
+// Ask requests an entry's Hello. The genesis is only checked to be well formed: the caller compares it with its own. It
+// returns ErrBad and the errors of package stream.
 func Ask(ctx context.Context, h host.Host, to peer.ID) (Hello, error) {
 	m, err := hello.Call(ctx, h, p2p.AnyNetwork, to, &entrypb.HelloRequest{})
 	if err != nil {
@@ -31,7 +31,7 @@ func decodeHello(m *entrypb.HelloReply) (Hello, error) {
 		return Hello{}, fmt.Errorf("%w: %w", ErrBad, err)
 	}
 	if len(m.Others) > MaxOthers {
-		return Hello{}, fmt.Errorf("%w: it names %d other entries, at most %d", ErrBad, len(m.Others), MaxOthers)
+		return Hello{}, fmt.Errorf("%w: other entries: got %d, want at most %d", ErrBad, len(m.Others), MaxOthers)
 	}
 	out := Hello{Genesis: g, Slot: market.Slot(m.Slot), ChainUp: m.ChainUp, RPC: m.Rpc, Peers: int(min(m.Peers, 1<<24))}
 	for _, o := range m.Others {
@@ -42,7 +42,7 @@ func decodeHello(m *entrypb.HelloReply) (Hello, error) {
 	return out, nil
 }
 
-// decodeEntry reads one entry; one that cannot be dialled is left out.
+// decodeEntry reads one entry; entries that cannot be dialled are omitted.
 func decodeEntry(o *entrypb.Entry) (peer.AddrInfo, bool) {
 	if len(o.GetKey()) != 32 {
 		return peer.AddrInfo{}, false
@@ -90,7 +90,7 @@ type Found struct {
 	Bad    int // offers left out because their signature, network or time is not right
 }
 
-// Find asks an entry for offers of a class. Every offer's signature, network and times are checked here.
+// Find requests offers of a class from an entry. Every offer's signature, network and times are checked here.
 func Find(
 	ctx context.Context, h host.Host, g market.Genesis, to peer.ID, c market.Class, regions []market.Region, most int,
 ) (Found, error) {

@@ -1,22 +1,22 @@
-// Package entry is a full peer's service for light clients, which are no part of the network: it names its network,
-// finds offers for them, gossips their orders and passes calls to the chain on. Circuits to other peers are p2p/relay's
-// part.
+// Package entry is a full peer's service for light clients, which are not part of the network: it reports its network,
+// finds offers, gossips the clients' orders, and forwards calls to the chain. Circuits to other peers are provided by
+// p2p/relay.
 //
-//	stream          asks                              answers
-//	hello           nothing                           genesis, slot, other entries
+//	stream          request                           reply
+//	hello           empty                             genesis, slot, other entries
 //	entry-find      a class and regions               offers as their providers signed them
-//	entry-publish   an order that the asker signed    how many neighbours heard it; its quotes
+//	entry-publish   an order signed by the client     number of neighbours that received it; its quotes
 //	                                                  come over the client's own connection
 //	entry-rpc       one JSON-RPC call                 the chain's answer
 //	entry-roster    a window of audits                the roster of its committees
-//	entry-recent    a window of audits                the last two up to it that had one
+//	entry-recent    a window of audits                the last two windows up to it that had one
 //
-// hello is spoken under the network name p2p.AnyNetwork: its caller does not know the network yet. Everything else is
-// under the network's own.
+// hello uses the network name p2p.AnyNetwork: its caller does not know the network yet. All other streams use the
+// network's own.
 //
-// An entry is a relay and no authority. Its answers are signed by others (offers), compared with the client's pin
+// An entry is a relay, not an authority. Its answers are signed by others (offers), compared with the client's pin
 // (genesis), or compared with a second entry's (slot, chain, roster, audits). It cannot alter orders or read circuits.
-// It can keep silent: then the client asks another one. PROTOCOL.md has the rules.
+// If it does not answer, the client uses another entry. PROTOCOL.md has the rules.
 package entry
 
 import (
@@ -91,8 +91,8 @@ func FindID(network string) string { return string(find.ID(network)) }
 type Hello struct {
 	Genesis market.Genesis
 	Slot    market.Slot     // 0: it has not seen the chain
-	ChainUp bool            // the chain answered it when it was asked last
+	ChainUp bool            // the chain answered the last request
 	RPC     bool            // it passes calls to the chain on
-	Others  []peer.AddrInfo // other entries that it knows
+	Others  []peer.AddrInfo // other known entries
 	Peers   int             // about how many the network has; 0: it does not know
 }

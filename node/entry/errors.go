@@ -2,5 +2,5 @@ package entry
 
 import "errors"
 
-// ErrBad: an entry's answer is not one that an honest entry sends.
+// ErrBad means that an entry's answer cannot be from an honest entry.
 var ErrBad = errors.New("the entry peer's answer is not sound")

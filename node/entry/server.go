@@ -42,7 +42,7 @@ type Config struct {
 
 // Market is the market as an entry peer sees it.
 type Market interface {
-	// FindSigned returns signed offers of a class, at most so many.
+	// FindSigned returns signed offers of a class, at most most.
 	FindSigned(ctx context.Context, c market.Class, regions []market.Region, most int) ([][]byte, error)
 	// PublishFor gossips an order for its buyer, the client, and returns the number of neighbours in its topic. It
 	// passes quotes on to the client.
@@ -59,15 +59,15 @@ type Audits interface {
 	Recent(ctx context.Context, w audit.Window) (audit.Recent, error)
 }
 
-// Limits are how often a second all clients together may ask; zero means the default beside it. Of each, one peer gets
-// a small part (see share), and one network address four times that.
+// Limits are the requests per second of all clients together; zero means the default. One peer gets a small part of
+// each (see share), and one network address four times that.
 type Limits struct {
 	Finds  float64 // DefaultFinds
 	Orders float64 // DefaultOrders
 	Calls  float64 // to the chain; DefaultCalls
 }
 
-// The defaults carry a few hundred clients that work and cost a peer little: a look-up in the DHT is some dozen
+// The defaults serve a few hundred working clients at a low cost for a peer: a look-up in the DHT is some dozen
 // messages, an order one gossip message, a call one request to the chain's server.
 const (
 	DefaultFinds  = 20
@@ -89,11 +89,11 @@ const (
 	ordersPerClient, orderBurst = 2, 10
 	hellosPerClient, helloBurst = 4, 20
 
-	perAddress = 4    // clients behind one address may use as much as so many
+	perAddress = 4    // clients behind one address share this multiple of one client's part
 	maxClients = 4096 // remembered at a time
 	totalBurst = 2    // seconds of the total that may come at once
 	findFresh  = time.Second
-	maxCached  = 64 // look-ups that are remembered for findFresh
+	maxCached  = 64 // remembered look-ups, for findFresh
 )
 
 // share bounds one kind of request.
@@ -117,7 +117,7 @@ type Server struct {
 	cfg     Config
 	genesis []byte
 	servers []*stream.Server
-	ctx     context.Context // of look-ups, which are for several clients
+	ctx     context.Context // of look-ups, which serve several clients
 	cancel  context.CancelFunc
 
 	hellos, finds, orders, calls *share
@@ -126,7 +126,7 @@ type Server struct {
 	cached map[string]*looked
 }
 
-// looked is one look-up of offers, under way or done.
+// looked is one look-up of offers, running or done.
 type looked struct {
 	done   chan struct{}
 	at     time.Time
@@ -178,22 +178,23 @@ func (s *Server) Close() {
 	}
 }
 
-// admit refuses a client that asks too often. The total is asked last, so that one client's flood does not use it up.
+// admit refuses a client with too many requests. The total is checked last, so that one client's flood does not use it
+// up.
 func (s *Server) admit(sh *share, from peer.ID) error {
 	now := time.Now()
 	if !sh.peers.Allow(from, now) {
-		return stream.Refuse(stream.CodeBusy, "you ask too often")
+		return stream.Refuse(stream.CodeBusy, "too many requests")
 	}
 	if a, ok := s.addressOf(from); ok && !sh.addrs.Allow(a, now) {
-		return stream.Refuse(stream.CodeBusy, "clients behind your address ask too often")
+		return stream.Refuse(stream.CodeBusy, "too many requests from your address")
 	}
 	if !sh.total.Allow(struct{}{}, now) {
-		return stream.Refuse(stream.CodeBusy, "too many clients ask at the moment; ask another entry peer")
+		return stream.Refuse(stream.CodeBusy, "too many requests of all clients; use another entry peer")
 	}
 	return nil
 }
 
-// addressOf is the network that a client comes from: an IPv4 address or an IPv6 /56. Loopback counts for nobody.
+// addressOf returns the network of a client: an IPv4 address or an IPv6 /56. Loopback has none.
 func (s *Server) addressOf(p peer.ID) (netip.Prefix, bool) {
 	for _, c := range s.h.Network().ConnsToPeer(p) {
 		ip, err := manet.ToIP(c.RemoteMultiaddr())
@@ -265,7 +266,7 @@ func checkFind(req *entrypb.FindRequest) (c market.Class, regions []market.Regio
 	return c, regions, int(min(req.Most, MaxOffers)), nil
 }
 
-// look finds offers, once a second for all clients with the same search.
+// look finds offers, at most once a second for all clients with the same search.
 func (s *Server) look(ctx context.Context, c market.Class, regions []market.Region) ([][]byte, error) {
 	key := string(c)
 	for _, r := range regions {
@@ -301,7 +302,7 @@ func (s *Server) look(ctx context.Context, c market.Class, regions []market.Regi
 	}
 }
 
-// publish gossips an order that the client itself signed; nobody hands in another's.
+// publish gossips an order that the client itself signed; it refuses other signers.
 func (s *Server) publish(
 	ctx context.Context, from peer.ID, req *entrypb.PublishRequest,
 ) (*entrypb.PublishReply, error) {

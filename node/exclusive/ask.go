@@ -17,7 +17,7 @@ import (
 // trips is how many round trips are timed before the question, and after it.
 const trips = 3
 
-// MaxDevices is how many devices one probe asks: a question has one byte for its unit.
+// MaxDevices is the number of devices in one probe: a question has one byte for its unit.
 const MaxDevices = 256
 
 // Buyer is a buyer's side of one probe.
@@ -34,9 +34,9 @@ type Probed struct {
 	Wrong error // rules.ErrWrong, nil for a right one
 }
 
-// Ask has a question answered by so many devices at once and returns a record for each. The question's nonce is drawn
-// here, its unit set. An error comes without records, and says nothing of the hardware; ErrMemory where there was none
-// left. Closing the stream ends it.
+// Ask sends a question to a number of devices at once and returns a record for each. It draws the question's nonce and
+// sets its unit. After an error there are no records, and the hardware is not judged; it returns ErrMemory if there was
+// no free memory. Closing the stream ends it.
 func (b Buyer) Ask(conn io.ReadWriter, q rules.Question, devices int) ([]Probed, error) {
 	if devices < 1 || devices > MaxDevices {
 		return nil, fmt.Errorf("%w: %d devices", ErrProtocol, devices)
@@ -138,7 +138,7 @@ func (b Buyer) opened(conn io.Reader, r *rules.Record) error {
 	return err
 }
 
-// fastest times round trips, and keeps the fastest with what it has.
+// fastest measures round trips and returns the shortest of them and so.
 func fastest(conn io.ReadWriter, so time.Duration) (time.Duration, error) {
 	for range trips {
 		var there, back [pingSize]byte
@@ -148,7 +148,7 @@ func fastest(conn io.ReadWriter, so time.Duration) (time.Duration, error) {
 			return so, fmt.Errorf("pinging: %w", err)
 		}
 		if !bytes.Equal(there[:], back[:]) {
-			return so, fmt.Errorf("%w: pong differs from its ping", ErrProtocol)
+			return so, fmt.Errorf("%w: pong does not match the ping", ErrProtocol)
 		}
 		so = min(so, time.Since(begun))
 	}

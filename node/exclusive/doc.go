@@ -1,5 +1,5 @@
-// Package exclusive is the conversation about one probe of a lease (verify/exclusive), on a stream that leads into a
-// running execution (protocol.Live) and that the provider accepts when the devices are ready:
+// Package exclusive is the protocol of one probe of a lease (verify/exclusive), on a stream to a running execution
+// (protocol.Live). The provider accepts the stream when the devices are ready:
 //
 //	buyer                                         provider
 //	'p' ‖ 8 random bytes            ────────────▶
@@ -7,13 +7,13 @@
 //	'q' ‖ question[96] ‖ signature, ────────────▶
 //	for each device
 //	                                ◀──────────── 'r' ‖ device u8 ‖ root[32] ‖ signature under the answer,
-//	                                              for each as it is there; or 'm': the program has filled the
-//	                                              memory, and that was all
+//	                                              for each when it is ready; or 'm': the program has filled the
+//	                                              memory, and the exchange ends
 //	'd' ‖ nonce[16]                 ────────────▶
-//	                                ◀──────────── for each: signature under what is opened ‖ n u32 ‖
+//	                                ◀──────────── for each: signature under the openings ‖ n u32 ‖
 //	                                              n bytes of openings
 //
-// There is one question for each device on a stream, one device but for GPUs: all that the execution has, at once, so
-// that none answers for another. A provider that finds a result to be wrong says nothing more: its own sandbox, the
-// buyer's program in it, or its memory has spoiled it, and an opening would stand against it.
+// A stream has one question for each device: the processor, or all GPUs of the execution at once, so that none can
+// answer for another. A provider that finds a wrong result stops answering: its sandbox, the buyer's program or its
+// memory corrupted the result, and an opening would be proof against the provider.
 package exclusive

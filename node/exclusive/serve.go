@@ -32,8 +32,8 @@ const (
 // CodeMemory is how a provider refuses to ready a probe on devices that have no memory left for it.
 const CodeMemory = "memory"
 
-// ErrMemory means that a device had no memory left for a product: the buyer's own program has it. It says nothing of
-// anybody.
+// ErrMemory means that a device had no memory left for a product: the buyer's own program uses it. It is no fault of
+// the provider.
 var ErrMemory = errors.New("device memory is full: a probe has no room beside the program")
 
 const (

@@ -42,15 +42,15 @@ type Execution struct {
 	drop  context.CancelFunc // ends the fetching
 	lives sync.WaitGroup     // streams into it
 	tasks sync.WaitGroup     // goroutines of hooks
-	turn  chan struct{}      // holds one token while nobody pauses, resumes or measures it
-	write chan struct{}      // holds one token while nobody journals it, so that records are written in their order
+	turn  chan struct{}      // holds one token while no caller pauses, resumes or measures it
+	write chan struct{}      // holds one token while no record is written, so that records are written in order
 
 	mu       sync.Mutex
 	rec      record
 	state    *nodepb.Execution
 	handle   *runtime.Handle
 	values   map[any]any // of hooks
-	stop     bool        // it was asked to stop
+	stop     bool        // its end was requested
 	grace    time.Duration
 	wake     chan struct{} // closed and replaced on every change
 	reported time.Time     // time of the last report of progress
@@ -129,7 +129,7 @@ func (e *Execution) Paused() bool {
 	return e.state.Paused
 }
 
-// Stopping reports whether the execution was asked to stop.
+// Stopping reports whether the execution's end was requested.
 func (e *Execution) Stopping() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()

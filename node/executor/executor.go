@@ -49,7 +49,7 @@ type Lease struct {
 	Units     []market.UnitID
 	Limits    runtime.Limits // of all units together
 	Job       sign.Hash      // hash of the job's terms
-	Guardians sign.Hash      // key set that may give the command to another peer; zero if there is none
+	Guardians sign.Hash      // key set that may transfer the command to another peer; zero if none
 	Epoch     uint64         // supervision epoch
 }
 
@@ -58,7 +58,7 @@ type Lease struct {
 type Executor struct {
 	cfg   Config
 	hooks hooks
-	ctx   context.Context // of Restore; executions live as long
+	ctx   context.Context // of Restore; the context of all executions
 	wg    sync.WaitGroup  // of executions
 
 	mu       sync.Mutex
@@ -100,7 +100,7 @@ func (x *Executor) Start(
 	return x.begin(ctx, e)
 }
 
-// make returns the value; nothing is journalled or started.
+// make constructs the value; it journals and starts nothing.
 func (x *Executor) make(k Key, w *nodepb.Workload, rec record, state *nodepb.Execution) *Execution {
 	e := &Execution{
 		Key: k, Work: w, Units: rec.Units, Limits: rec.Limits, rec: rec, state: state, x: x,
@@ -237,8 +237,8 @@ func (x *Executor) Ends() map[string]uint64 {
 // stopWait is how long AskToStop waits for an end: within the deadline of one call of a stream.
 const stopWait = 3 * time.Second
 
-// AskToStop asks an execution to end within a grace, once. A program that takes longer than a call may take ends while
-// its buyer watches it.
+// AskToStop requests an execution's end within a grace, once. If the program takes longer than a call may, the call
+// returns and the buyer watches the execution.
 func (x *Executor) AskToStop(e *Execution, grace time.Duration) error {
 	if e.Stopping() {
 		return nil
@@ -248,7 +248,7 @@ func (x *Executor) AskToStop(e *Execution, grace time.Duration) error {
 		err := x.Stop(x.ctx, e, grace)
 		if err != nil {
 			e.mu.Lock()
-			e.stop = false // it can be asked for again
+			e.stop = false // the request can be repeated
 			e.mu.Unlock()
 		}
 		done <- err
@@ -263,7 +263,7 @@ func (x *Executor) AskToStop(e *Execution, grace time.Duration) error {
 	}
 }
 
-// Stop asks an execution to end; its end is reported like any other.
+// Stop requests an execution's end, which is reported like any other.
 func (x *Executor) Stop(ctx context.Context, e *Execution, grace time.Duration) error {
 	e.mu.Lock()
 	e.stop, e.grace = true, grace

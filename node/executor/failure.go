@@ -17,10 +17,10 @@ const (
 	// NoEngine is the text of a container engine that does not answer; the operator's log has more.
 	NoEngine = "this provider's container engine does not answer"
 
-	endedOutside = "its sandbox was ended from outside, as when this machine or its container engine is stopped"
-	notStarted   = "this provider could not start it; another may"
-	notStored    = "what the program left could not be stored by this provider"
-	notOffered   = "its runtime is no longer offered here"
+	endedOutside = "sandbox ended from outside: this machine or its container engine may have been stopped"
+	notStarted   = "this provider could not start the program; another may"
+	notStored    = "this provider could not store the outputs"
+	notOffered   = "the runtime is no longer offered here"
 )
 
 // Reasons of executions that failed and not by their program, beside those of the runtime.
@@ -30,7 +30,7 @@ const (
 )
 
 // errLate reports that fetching a program's files did not end in time.
-var errLate = errors.New("fetching what it needs took too long")
+var errLate = errors.New("fetching the job's files took too long")
 
 // reasonOf is the reason of an execution that was not started. A fault of the image, or of an input's URL, would recur
 // at every provider; others may not occur at the next.
@@ -69,17 +69,17 @@ var classes = []struct {
 	text string
 }{
 	{runtime.ErrEngine, NoEngine},
-	{runtime.ErrBadImage, "image cannot be run: check its name and digest, and what it is made for"},
+	{runtime.ErrBadImage, "image cannot be run: check its name, digest and platform"},
 	{runtime.ErrCredentials, "registry refused the credentials: check the job's registryAuth and the image's name"},
 	{runtime.ErrRegistry, "registry cannot be reached: check the image's name, or try again later"},
-	{runtime.ErrNoRoom, "this provider's disk has no room for it; another may have"},
-	{runtime.ErrDevice, "this provider could not give it its devices; another may"},
-	{runtime.ErrNoOverlay, "this provider could not give it its network; another may"},
-	{blob.ErrDigest, "what was fetched from its buyer is not what its digest says"},
-	{blob.ErrNotFound, "its buyer does not have what the job needs any more"},
+	{runtime.ErrNoRoom, "this provider's disk has no room; another may have"},
+	{runtime.ErrDevice, "this provider could not provide the devices; another may"},
+	{runtime.ErrNoOverlay, "this provider could not provide the network; another may"},
+	{blob.ErrDigest, "file from the buyer: digest mismatch"},
+	{blob.ErrNotFound, "file from the buyer: no longer available"},
 	{blob.ErrDiskFull, "this provider's disk is full; another may have room"},
 	{blob.ErrFull, "this provider's disk is full; another may have room"},
-	{stream.ErrUnreachable, "its buyer could not be reached for what the job needs"},
+	{stream.ErrUnreachable, "file from the buyer: buyer not reachable"},
 }
 
 // plain are errors with a text of this program's alone, about the buyer's input or its program's output.
@@ -87,7 +87,8 @@ var plain = []error{
 	workload.ErrWorkload, runtime.ErrNoProgram, runtime.ErrBadModule, blob.ErrTooLarge, blob.ErrTree, blob.ErrArchive,
 }
 
-// BuyersText returns a buyer's text of an error: that of its class, or else rest. The operator's log has all of it.
+// BuyersText returns the text of an error for buyers: the text of its class, or rest. The operator's log has the full
+// error.
 func BuyersText(err error, rest string) string {
 	var f *runtime.Failure
 	if errors.As(err, &f) {

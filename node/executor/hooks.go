@@ -42,7 +42,7 @@ type Poststart interface {
 
 // Recovery takes up the resource of a program of an earlier process.
 type Recovery interface {
-	// Recover must not wait for the end of the program. It retries by itself: a program that runs is left running.
+	// Recover must not wait for the end of the program. It retries in the background; the program runs on.
 	Recover(e *Execution)
 }
 
@@ -64,7 +64,7 @@ type Forgetting interface {
 	Forget(e *Execution, b *journal.Batch) (done func())
 }
 
-// Description adds to the state of an execution that its buyer asks for.
+// Description adds data to the state of an execution for its buyer.
 type Description interface {
 	// Describe changes a copy of the state.
 	Describe(e *Execution, s *nodepb.Execution)

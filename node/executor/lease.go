@@ -31,7 +31,7 @@ func (x *Executor) CPUMillis(ctx context.Context, l market.LeaseID) uint64 {
 	return sum
 }
 
-// Digest returns the output of a lease's final receipt: the result of its last execution, zero if there is none.
+// Digest returns the output of a lease's final receipt: the result of its last execution; zero if there is none.
 func (x *Executor) Digest(l market.LeaseID) (d sign.Hash) {
 	for _, e := range x.Under(l) {
 		if s, _, _ := e.Snapshot(); s.State == nodepb.ExecState_EXEC_STATE_EXITED {
@@ -78,8 +78,8 @@ func (x *Executor) Terms(l market.LeaseID) (job, guardians sign.Hash, ok bool) {
 	return sign.Hash{}, sign.Hash{}, false
 }
 
-// HandTo lets a peer command the executions of a lease under a supervision epoch. A peer that commands them under a
-// higher epoch goes on doing so, and an epoch is one peer's.
+// HandTo transfers the command of a lease's executions to a peer under a supervision epoch. A peer with a higher epoch
+// keeps the command. An epoch belongs to one peer.
 func (x *Executor) HandTo(ctx context.Context, l market.LeaseID, to peer.ID, epoch uint64) error {
 	for _, e := range x.Under(l) {
 		if err := handTo(ctx, e, to, epoch); err != nil {
@@ -99,14 +99,14 @@ func handTo(ctx context.Context, e *Execution, to peer.ID, epoch uint64) error {
 	if epoch <= at {
 		e.mu.Unlock()
 		return stream.Refuse(string(market.ReasonSupervision),
-			fmt.Sprintf("supervision epoch %d commands what runs, not %d", at, epoch))
+			fmt.Sprintf("supervision epoch: got %[2]d, want at least %[1]d", at, epoch))
 	}
 	e.rec.Buyer, e.rec.Epoch = to, epoch
 	ended := e.state.State == nodepb.ExecState_EXEC_STATE_EXITED
 	e.mu.Unlock()
 	if err := e.Persist(ctx); err != nil {
 		e.mu.Lock()
-		if e.rec.Epoch == epoch { // it is asked for again
+		if e.rec.Epoch == epoch { // the request can be repeated
 			e.rec.Buyer, e.rec.Epoch = was, at
 		}
 		e.mu.Unlock()

@@ -23,7 +23,7 @@ func SetPaused(ctx context.Context, e *Execution, paused bool) error {
 	case s.State.Ended():
 		return stream.Refuse("execution", "the execution has ended")
 	case h == nil:
-		return stream.Refuse(stream.CodeBusy, "the program is not running yet; ask again when it does")
+		return stream.Refuse(stream.CodeBusy, "the program is not running yet; retry when it runs")
 	case s.Paused == paused:
 		return nil
 	}
@@ -40,7 +40,7 @@ func SetPaused(ctx context.Context, e *Execution, paused bool) error {
 		}
 		if errors.Is(err, runtime.ErrEngine) {
 			e.x.cfg.Log.Warn("an execution cannot be paused or resumed", "lease", e.Lease, "err", err)
-			return stream.Refuse("engine", NoEngine+"; ask again later")
+			return stream.Refuse("engine", NoEngine+"; try again later")
 		}
 		return fmt.Errorf("pausing or resuming: %w", err)
 	}

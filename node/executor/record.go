@@ -53,9 +53,9 @@ type record struct {
 	User     uint32                     `json:"user"`               // of its program: the lease's own
 	Units    []market.UnitID            `json:"unit_ids,omitempty"`
 	Limits   runtime.Limits             `json:"limits"`
-	Attempt  int                        `json:"attempt"`          // counts the starts: each has a directory of its own
+	Attempt  int                        `json:"attempt"`          // number of the start; each has its own directory
 	Handle   json.RawMessage            `json:"handle,omitempty"` // set once the runtime has it
-	Workload json.RawMessage            `json:"workload"`         // nodepb.Workload; its secrets stay sealed
+	Workload json.RawMessage            `json:"workload"`         // nodepb.Workload, with sealed secrets
 	State    json.RawMessage            `json:"state"`            // nodepb.Execution
 	Notes    map[string]json.RawMessage `json:"notes,omitempty"`  // of hooks, by their names
 }

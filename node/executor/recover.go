@@ -11,9 +11,8 @@ import (
 	"github.com/starling-network/starling/node/runtime/volume"
 )
 
-// Restore takes over the executions of an earlier process, and lets others begin. They live as long as ctx. A program
-// that runs is taken over, one that was not started yet starts again in a fresh directory, one that is gone ends as
-// lost.
+// Restore takes over the executions of an earlier process, and allows new ones. They end with ctx. A running program is
+// taken over, an unstarted one starts again in a new directory, and a missing one ends as lost.
 func (x *Executor) Restore(ctx context.Context) error {
 	x.ctx = ctx
 	err := table.List(ctx, x.cfg.Store, "", func(k Key, rec record) error {
@@ -43,7 +42,7 @@ func (x *Executor) Restore(ctx context.Context) error {
 // Wait returns when all executions have ended, or the context of Restore has and their programs are left alone.
 func (x *Executor) Wait() { x.wg.Wait() }
 
-// takeOver goes on with an execution of an earlier process.
+// takeOver continues an execution of an earlier process.
 func (x *Executor) takeOver(ctx context.Context, e *Execution) error {
 	e.Update(func(*nodepb.Execution) { e.grantLocked() })
 	rt := e.Runtime()
@@ -67,7 +66,7 @@ func (x *Executor) takeOver(ctx context.Context, e *Execution) error {
 			x.spawn(e)
 		}
 	case !e.Ended():
-		x.hooks.stop(e, x.cfg.Log) // of the attempt that is given up
+		x.hooks.stop(e, x.cfg.Log) // of the abandoned attempt
 		e.mu.Lock()
 		e.rec.Attempt++
 		e.mu.Unlock()
@@ -79,7 +78,7 @@ func (x *Executor) takeOver(ctx context.Context, e *Execution) error {
 	return nil
 }
 
-// releaseVolumes releases the volumes of no execution that goes on, at whatever point an earlier process ended.
+// releaseVolumes releases all volumes except those of running executions, after any end of the earlier process.
 func releaseVolumes(x *Executor) error {
 	mounted, err := volume.Mounted(x.cfg.Dir)
 	if err != nil || len(mounted) == 0 {

@@ -23,7 +23,7 @@ func (x *Executor) spawn(e *Execution) {
 	})
 }
 
-// run takes e to its end. When the peer is stopped it returns early, and the program goes on for the next process.
+// run runs e to its end. When the peer is stopped it returns early, and the program runs on for the next process.
 func (x *Executor) run(ctx context.Context, e *Execution) {
 	if _, h, _ := e.Snapshot(); h != nil {
 		x.hooks.recover(e)
@@ -111,7 +111,7 @@ func (x *Executor) prepare(ctx context.Context, e *Execution) (*Launch, error) {
 	l.Spec.Limits.DiskMiB = uint32(e.Disk() >> 20)
 	err := x.hooks.prestart(fetching, e, l)
 	if err != nil && limit > 0 && ctx.Err() == nil && errors.Is(fetching.Err(), context.DeadlineExceeded) {
-		advice := fmt.Sprintf("longer than the %v it was given", limit)
+		advice := fmt.Sprintf("time limit of %v exceeded", limit)
 		return nil, &runtime.Failure{Class: errLate, Advice: advice, Cause: err}
 	}
 	return l, err

@@ -22,9 +22,9 @@ const (
 	fetchPause = 250 * time.Millisecond
 )
 
-// Fetch brings a blob from a peer into the store. A stored one costs nothing if the peer brought it before, or may
-// read it here. Else the peer sends it all the same, to show that it has more of it than its CID: it may be another's
-// secret. A fetch that broke off in the middle, as when a relay dies or its limit is reached, goes on where it was.
+// Fetch brings a blob from a peer into the store. A stored blob is not transferred if the peer brought it before, or
+// may read it here. Otherwise the peer has to send it, to prove that it has more than the CID: the blob may be another
+// peer's secret. A fetch that broke off, for example at a relay's limit, is resumed.
 func (f *Files) Fetch(ctx context.Context, from peer.ID, c cid.Cid, max int64) error {
 	blobs, holders := f.cfg.Blobs, []string{peerHolder(from)}
 	source := blob.Peer{Host: f.cfg.Host, Network: f.cfg.Network, ID: from}
@@ -54,8 +54,8 @@ func (f *Files) Fetch(ctx context.Context, from peer.ID, c cid.Cid, max int64) e
 	}
 }
 
-// resume calls fetch until it is done, fails for good, or has come no further for fetchAgain times. One that never
-// began is not repeated, as its peer is not there, unless a relay cut it on its way. The error then has advice.
+// resume calls fetch until it succeeds, fails permanently, or makes no progress fetchAgain times. A fetch that never
+// began is not repeated, since its peer is not reachable, unless a relay cut it. The error then has advice.
 func resume(ctx context.Context, fetch func(progress func(done, total int64)) error) error {
 	var best int64
 	pause := fetchPause

@@ -1,5 +1,5 @@
-// Package files is the peer's store of content-addressed files, as other peers and the local API see it: which of them
-// may read which file, how files come from other peers and from the web, and which go when the disk is nearly full.
+// Package files is the peer's store of content-addressed files for other peers and the local API. It checks who may
+// read a file, fetches files from other peers and from the web, and removes files when the disk is nearly full.
 package files
 
 import (
@@ -21,7 +21,7 @@ import (
 	"github.com/starling-network/starling/p2p/stream"
 )
 
-// collectEvery is how often the store looks whether it, or the disk, is nearly full.
+// collectEvery is the interval between checks of the free space of the store and the disk.
 const collectEvery = 15 * time.Second
 
 // Config is the configuration of Files.
@@ -77,7 +77,7 @@ func (f *Files) Close() error {
 	return nil
 }
 
-// Run removes files that nobody needs while the disk is nearly full, until ctx ends.
+// Run removes unused files while the disk is nearly full, until ctx ends.
 func (f *Files) Run(ctx context.Context) error {
 	every := time.NewTicker(collectEvery)
 	defer every.Stop()
@@ -89,10 +89,10 @@ func (f *Files) Run(ctx context.Context) error {
 		}
 		removed, err := f.cfg.Blobs.Collect(f.needed)
 		if err != nil {
-			f.cfg.Log.Warn("blobs that nobody needs cannot be removed", "err", err)
+			f.cfg.Log.Warn("cannot remove unused blobs", "err", err)
 		}
 		if removed > 0 {
-			f.cfg.Log.Info("blobs that nobody needs were removed: the disk, or the store, was nearly full",
+			f.cfg.Log.Info("removed unused blobs: the disk or the store was nearly full",
 				"bytes", removed)
 		}
 	}
@@ -135,7 +135,7 @@ func (f *Files) Drop(c cid.Cid) {
 		return
 	}
 	if err := f.cfg.Blobs.Remove(c); err != nil {
-		f.cfg.Log.Warn("a blob that nobody needs cannot be removed", "cid", c, "err", err)
+		f.cfg.Log.Warn("cannot remove an unused blob", "cid", c, "err", err)
 	}
 }
 
@@ -143,7 +143,7 @@ func (f *Files) Drop(c cid.Cid) {
 func (f *Files) Free(all []cid.Cid) (bytes int64, err error) {
 	stay, err := f.needed()
 	if err != nil {
-		return 0, fmt.Errorf("looking for blobs that must stay: %w", err)
+		return 0, fmt.Errorf("listing blobs in use: %w", err)
 	}
 	for _, c := range all {
 		size, err := f.cfg.Blobs.Size(c)
@@ -170,7 +170,8 @@ func (f *Files) PutBlob(ctx context.Context, key string, r io.Reader) (string, i
 	return c.String(), size, nil
 }
 
-// OpenBlob reads a stored blob. An API key has those that it uploaded and those of its jobs; "" has all.
+// OpenBlob reads a stored blob. An API key may read the blobs that it uploaded and the blobs of its jobs; "" may read
+// all.
 func (f *Files) OpenBlob(key, text string) (io.ReadCloser, int64, error) {
 	c, err := cid.Parse(text)
 	if err != nil {

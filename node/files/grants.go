@@ -10,11 +10,11 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 )
 
-// maxGrants bounds the grants that are remembered. Work under way asks within minutes of its grant; the oldest are
-// forgotten first.
+// maxGrants bounds the remembered grants. Work in progress uses its grant within minutes; the oldest are forgotten
+// first.
 const maxGrants = 1 << 16
 
-// grants are the blobs that each peer may read: those that its work needs, and the results of work for it.
+// grants are the blobs that each peer may read: blobs for its work, and results of work for it.
 type grants struct {
 	mu sync.Mutex
 	m  map[grant]time.Time // when it was given last

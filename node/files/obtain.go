@@ -16,9 +16,9 @@ import (
 	"github.com/starling-network/starling/p2p/blob"
 )
 
-// Obtain brings a blob into the store: from its URLs if this peer reads any, else from its peer. A stored one costs
-// nothing where Fetch says so. It costs nothing either if it came from one of these URLs before, for any peer, and the
-// URL is no secret. A URL that has a stored blob of another has to send it all the same, as a peer does.
+// Obtain brings a blob into the store: from its URLs if this peer reads any, otherwise from its peer. A stored blob is
+// not transferred under the conditions of Fetch, or if it came from one of these URLs before, for any peer, and the URL
+// is no secret. Otherwise the URL's server has to send it again, as a peer does.
 func (f *Files) Obtain(ctx context.Context, at workload.Places, c cid.Cid, max int64) error {
 	if len(at.URLs) == 0 || f.cfg.Web == nil {
 		return f.Fetch(ctx, at.Peer, c, max)
@@ -74,7 +74,7 @@ func (f *Files) download(ctx context.Context, at workload.Places, c cid.Cid, max
 		}
 		if errors.Is(err, blob.ErrDigest) {
 			return &web.Failure{Class: web.ErrAbsent, URL: web.Public(at.URLs[0]), Cause: err,
-				Advice: "its bytes do not have the SHA-256 " + digest(c)}
+				Advice: "SHA-256 mismatch: want " + digest(c)}
 		}
 		if err != nil || fresh {
 			return err
@@ -109,7 +109,7 @@ func (f *Files) mayRead(id peer.ID, c cid.Cid, holders []string) bool {
 	return false
 }
 
-// urlHolder is the holder of blobs that a URL has for everybody.
+// urlHolder is the holder of blobs from a URL that all peers may read.
 func urlHolder(u string) string {
 	h := sha256.Sum256([]byte(u))
 	return "url " + hex.EncodeToString(h[:])

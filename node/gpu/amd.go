@@ -12,8 +12,7 @@ import (
 	"github.com/starling-network/starling/node/child"
 )
 
-// amdPrefix begins the UUID of an AMD device. The rest is its unique id, or its PCI address where the kernel gives
-// none.
+// amdPrefix begins the UUID of an AMD device. The rest is its unique id, or its PCI address if the kernel has none.
 const amdPrefix = "AMD-"
 
 const vendorAMD = "0x1002"
@@ -23,7 +22,7 @@ var (
 	uniqueID = regexp.MustCompile(`^[0-9a-f]{8,32}$`)
 )
 
-// amd is AMD's devices as the kernel's amdgpu driver shows them in /sys. Nothing is written and nothing is sold.
+// amd reads AMD's devices from the kernel's amdgpu driver in /sys. It writes nothing, and its devices are not sold.
 type amd struct {
 	sys string
 	smi string // amd-smi, "" when it is not there
@@ -113,7 +112,7 @@ func (a *amd) cards() ([]string, error) {
 	return cards, nil
 }
 
-// device reads one device. Fields that its driver does not report stay empty.
+// device reads one device. Fields that its driver does not report are empty.
 func (a *amd) device(index int, card string) Device {
 	d := Device{Vendor: AMD, Index: index, PCI: a.address(card), Model: a.text(card + "/product_name")}
 	if id := a.text(card + "/unique_id"); uniqueID.MatchString(id) {
@@ -213,7 +212,7 @@ func (a *amd) text(path string) string {
 	return child.Tidy(string(b), maxText)
 }
 
-// number is a file's number in a larger unit, nil when there is none.
+// number returns a file's number in a larger unit; nil if there is none.
 func (a *amd) number(path string, unit uint64) *uint64 {
 	n, err := strconv.ParseUint(a.text(path), 10, 64)
 	if err != nil {

@@ -35,7 +35,7 @@ func findSMI(configured string) string {
 	return path
 }
 
-// askSMI asks AMD's program, where it is there, for names by PCI address.
+// askSMI requests names by PCI address from AMD's program, if it is installed.
 func (a *amd) askSMI(ctx context.Context) (map[string]smiDevice, error) {
 	if a.smi == "" {
 		return nil, nil

@@ -19,7 +19,7 @@ const (
 
 // noise are words of product names that do not distinguish models: makers, memory, decoration. A card for PCIe, or a
 // pair that is joined by NVLink (NVL), is another model than the module of that name: it has another memory and another
-// power limit. Orders ask for memory beside the class.
+// power limit. Orders specify memory in addition to the class.
 var noise = regexp.MustCompile(
 	`^(nvidia|amd|advanced|micro|devices|inc|corporation|tesla|geforce|instinct|gpu|graphics|device|generation|` +
 		`edition|oam|simulated|sxm\d?|hbm\d[a-z]?|\d+gi?b)$`)
@@ -27,9 +27,9 @@ var noise = regexp.MustCompile(
 // glued is a series and its number without a space between, as people type them.
 var glued = regexp.MustCompile(`^(rtx|gtx|rx)(\d[a-z0-9]*)$`)
 
-// ModelClass is the name under which a model trades: lower case, a-z, 0-9 and '-', at most 28 of them, never empty.
-// Whatever names one model gives one class, and a class gives itself: "NVIDIA A100-SXM4-80GB", "A100" and "a100" are
-// all "a100"; a card for PCIe is "a100-pcie", a MIG slice "a100-mig-1g-10gb".
+// ModelClass returns the market class of a model: a-z, 0-9 and '-', 1 to 28 characters. All names of one model give one
+// class, and a class gives itself: "NVIDIA A100-SXM4-80GB", "A100" and "a100" are all "a100"; a card for PCIe is
+// "a100-pcie", a MIG slice "a100-mig-1g-10gb".
 func ModelClass(model string) string {
 	words := strings.FieldsFunc(strings.ToLower(model), func(r rune) bool {
 		return (r < 'a' || r > 'z') && (r < '0' || r > '9')

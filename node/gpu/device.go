@@ -32,7 +32,7 @@ type Device struct {
 	Driver       string `json:"driver,omitempty"`
 	// CUDA is the newest CUDA version that the driver runs, "12.4".
 	CUDA string `json:"cuda,omitempty"`
-	// PCI is where the device is: "0000:01:00.0"; a slice has that of its parent.
+	// PCI is the device's address: "0000:01:00.0"; a slice has its parent's.
 	PCI string `json:"pci,omitempty"`
 	// ComputeMode is empty where programs may share the GPU, ExclusiveProcess or Prohibited.
 	ComputeMode string `json:"computeMode,omitempty"`
@@ -43,7 +43,7 @@ type Device struct {
 	Health Health `json:"health"`
 	// Simulated reports that there is no hardware behind the device.
 	Simulated bool `json:"simulated,omitempty"`
-	// Refused is why the device is shown and not sold; empty for one that can be sold.
+	// Refused is the reason why the device is not sold; empty if it can be sold.
 	Refused string `json:"refused,omitempty"`
 }
 
@@ -69,7 +69,7 @@ type Health struct {
 	PowerMilliwatts    *uint32 `json:"powerMilliwatts,omitempty"`
 	ClockMHz           *uint32 `json:"clockMHz,omitempty"`
 	ECC                *ECC    `json:"ecc,omitempty"`
-	// Xid counts the driver's error events since the helper was started; nil where the driver has no such events.
+	// nil if the driver has no such events
 	Xid *Xid `json:"xid,omitempty"`
 	// Throttle are the reasons why the clock is lower than it could be: "power cap", "hardware thermal slowdown".
 	Throttle []string `json:"throttle,omitempty"`
@@ -116,7 +116,7 @@ func (d Device) Request() string {
 // Inventory is the devices found in a machine.
 type Inventory struct {
 	Devices []Device `json:"devices"`
-	// Driver is the version of NVIDIA's driver, else of AMD's; empty when there is neither.
+	// Driver is the version of NVIDIA's driver, else of AMD's; empty if there is neither.
 	Driver string `json:"driver,omitempty"`
 	// Source is the source of the list: "nvml", "nvml-mock dgxh100", "amd-sysfs", "nvml+amd-sysfs", "none".
 	Source string `json:"source"`

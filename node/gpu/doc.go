@@ -9,23 +9,24 @@
 //	│               │    ├ /proc/driver/nvidia   │             │   or NVIDIA's own mocks     │
 //	│               │    └ /sys/bus/pci          │             └─────────────────────────────┘
 //	│               └ amd ─ /sys/class/drm, amd-smi             (read only)
-//	│        judge: Device.Refused says why a device is shown and not sold
+//	│        judge: Device.Refused is the reason why a device is not sold
 //	└────────────────────────────────────────────┘
 //
-// NVML can be reached only through cgo, and a driver that misbehaves can end or hang the process that called it. So all
-// driver calls are in a small helper process. The peer starts it, gives each call a time limit, starts it again when it
-// dies, slower each time, and goes on without it: devices that the kernel knows stay listed, and are not sold.
+// NVML can be reached only through cgo, and a driver that misbehaves can end or hang the process that called it. All
+// driver calls are therefore in a small helper process. The peer starts it, limits the time of each call, and restarts
+// it after its death, with increasing delays. Without the helper, devices of the kernel's list stay listed, but are not
+// sold.
 //
 // NVML's list is compared with the kernel driver's in /proc/driver/nvidia/gpus and with the PCI functions of the
-// machine. Where they disagree a device is shown and not sold. This catches broken installations, wrappers around
-// libnvidia-ml and mistakes; it proves nothing to others. A GPU proves its class by its audits.
+// machine. If they disagree, a device is listed but not sold. This detects broken installations, wrappers around
+// libnvidia-ml and mistakes; it is no proof for other peers. A GPU proves its class by its audits.
 //
-// MIG slices are devices of their own, each one unit; a GPU in MIG mode is not sold whole. AMD devices are listed and
-// not sold.
+// MIG slices are separate devices, each one unit; a GPU in MIG mode is not sold whole. AMD devices are listed and not
+// sold.
 //
 // NVIDIA's own mocks (Config.Mock) replace hardware on networks with a simulated genesis, and nowhere else. Each of
-// their devices has Simulated set, and its model says so.
+// their devices has Simulated set and a model that shows it.
 //
-// A Selector is the value of --gpus: docker's forms, and model, memory and compute capability beside them. ModelClass
-// makes the market class of a model: "NVIDIA H100 80GB HBM3" is sold as gpu/h100.
+// A Selector is the value of --gpus: docker's forms, and model, memory and compute capability. ModelClass returns the
+// market class of a model: "NVIDIA H100 80GB HBM3" is sold as gpu/h100.
 package gpu

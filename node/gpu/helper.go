@@ -23,15 +23,15 @@ func newHelper(path string, args ...string) *helper {
 	return startedBy(child.Config{Path: path, Args: args})
 }
 
-// startedBy is the helper that a configuration of the process says.
+// startedBy returns the helper for a configuration of the process.
 func startedBy(cfg child.Config) *helper {
 	cfg.Failed = ErrHelper
 	cfg.Read = func(r *bufio.Reader) ([]byte, error) { return readLine(r, maxReply) }
 	return &helper{Program: child.New(cfg), timeout: callTimeout}
 }
 
-// call asks the helper. An error is ErrHelper where the process failed, and then it is left alone for a while; ErrNVML
-// where it answered that NVML does not work; or that of the context.
+// call sends a request to the helper. It returns ErrHelper if the process failed, which is then not restarted for a
+// while; ErrNVML if NVML does not work; or the context's error.
 func (h *helper) call(ctx context.Context, op string, uuids []string) (reply, error) {
 	var p reply
 	err := h.Call(ctx, child.Question{

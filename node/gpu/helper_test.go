@@ -163,7 +163,7 @@ func TestHelperFails(t *testing.T) {
 		"garbage":  "NVML helper answers nonsense: not a reply",
 		"flood":    "NVML helper answers nonsense: a line of more than 1048576 bytes",
 		"wrong-id": "answer 999 to request 1",
-		"version":  "speaks version 2 and the peer version 1: build both from one tree",
+		"version":  "got 2, want 1: build both from one tree",
 		"init":     "NVML: initialising: the kernel driver is not loaded",
 	} {
 		t.Run(mode, func(t *testing.T) {

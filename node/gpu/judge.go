@@ -42,8 +42,8 @@ func normalPCI(text string) string {
 	return domain + ":" + rest
 }
 
-// userXids are errors that a program on the device causes, not the device: a wrong address, a kill. See NVIDIA's "Xid
-// errors"; these are those that NVIDIA's Kubernetes device plugin ignores.
+// userXids are errors that are caused by a program on the device, such as a wrong address or a kill. See NVIDIA's "Xid
+// errors"; NVIDIA's Kubernetes device plugin ignores the same ones.
 var userXids = []uint64{13, 31, 43, 45, 68, 109}
 
 // IsFault reports whether an Xid number means a fault of the device or its driver.
@@ -65,17 +65,17 @@ func judge(devices []Device) {
 		d := &devices[i]
 		d.refuse(implausible(*d))
 		if uuids[d.UUID] > 1 {
-			d.refuse("several devices say that they are " + d.UUID)
+			d.refuse("several devices have the UUID " + d.UUID)
 		}
 		if d.MIG == nil && places[d.PCI] > 1 {
-			d.refuse("several devices say that they are at " + d.PCI)
+			d.refuse("several devices have the PCI address " + d.PCI)
 		}
 		d.refuse(unwell(d.Health))
 		d.refuse(unshared(*d))
 		if d.MIG == nil && d.MIGMode {
 			reason := "in MIG mode without slices: make some with nvidia-smi mig -cgi … -C, or end MIG mode"
 			if n := sliced[d.UUID]; n > 0 {
-				reason = fmt.Sprintf("in MIG mode: its slices are sold instead (%d)", n)
+				reason = fmt.Sprintf("in MIG mode: %d slices are sold instead", n)
 			}
 			d.refuse(reason)
 		}
@@ -96,13 +96,13 @@ func refuseOrphans(devices []Device) {
 		at := slices.IndexFunc(devices, func(p Device) bool { return p.MIG == nil && p.UUID == d.MIG.Parent })
 		switch {
 		case at < 0:
-			d.refuse("its GPU " + d.MIG.Parent + " is not in the inventory")
+			d.refuse("GPU " + d.MIG.Parent + " is not in the inventory")
 		case !devices[at].MIGMode:
-			d.refuse("its GPU says that it is not in MIG mode")
+			d.refuse("GPU of the slice is not in MIG mode")
 		case devices[at].PCI != d.PCI:
-			d.refuse("its GPU is at another place: " + devices[at].PCI)
+			d.refuse("GPU of the slice has another PCI address: " + devices[at].PCI)
 		case !strings.HasPrefix(devices[at].Refused, "in MIG mode"):
-			d.refuse("its GPU is not sold: " + devices[at].Refused)
+			d.refuse("GPU of the slice is not sold: " + devices[at].Refused)
 		}
 	}
 }
@@ -126,9 +126,9 @@ func implausible(d Device) string {
 	case d.Model == "" || ModelClass(d.Model) == unknownModel:
 		return "the driver gives no model name"
 	case d.VRAMMiB == 0:
-		return "the driver says that it has no memory"
+		return "the driver reports no memory"
 	case d.VRAMMiB > maxVRAMMiB:
-		return fmt.Sprintf("the driver says that it has %d MiB of memory, which no device has", d.VRAMMiB)
+		return fmt.Sprintf("the driver reports %d MiB of memory, an impossible size", d.VRAMMiB)
 	case !capable:
 		return "the driver gives no compute capability"
 	case !pciAddress.MatchString(d.PCI):
@@ -144,7 +144,7 @@ func unwell(h Health) string {
 	switch {
 	case h.Xid != nil && h.Xid.Fault != 0:
 		return fmt.Sprintf("the driver reported Xid %d, a fault: "+
-			"look into the kernel's log, reset the device and restart the peer", h.Xid.Fault)
+			"check the kernel's log, reset the device and restart the peer", h.Xid.Fault)
 	case h.ECC != nil && h.ECC.Uncorrectable > 0:
 		return fmt.Sprintf("%d uncorrectable memory errors since the driver was loaded: "+
 			"reset the device with nvidia-smi -r", h.ECC.Uncorrectable)
@@ -159,13 +159,13 @@ func unshared(d Device) string {
 	case "":
 		return ""
 	case ExclusiveProcess:
-		return "in compute mode exclusive-process, where one program at a time has it, " +
-			"and audits need it beside a buyer's: sudo nvidia-smi -c DEFAULT"
+		return "in compute mode exclusive-process, where one program at a time can use it, " +
+			"and audits run in parallel with a buyer's: sudo nvidia-smi -c DEFAULT"
 	}
 	return fmt.Sprintf("in compute mode %s: sudo nvidia-smi -c DEFAULT", d.ComputeMode)
 }
 
-// printable reports whether text can be shown as it is: short printable ASCII.
+// printable reports whether text is short printable ASCII.
 func printable(text string) bool {
 	if len(text) > maxText {
 		return false

@@ -28,7 +28,7 @@ func TestJudge(t *testing.T) {
 		want    []string // "" is sold
 	}{
 		"good":           {func() []Device { return []Device{sample(0), sample(1)} }, []string{"", ""}},
-		"slices":         {divided, []string{"its slices are sold instead (2)", "", ""}},
+		"slices":         {divided, []string{"2 slices are sold instead", "", ""}},
 		"without slices": {func() []Device { return divided()[:1] }, []string{"in MIG mode without slices"}},
 		"no parent":      {func() []Device { return divided()[1:] }, []string{"is not in the inventory", "is not in the inventory"}},
 		"parent sold whole": {func() []Device {
@@ -40,12 +40,12 @@ func TestJudge(t *testing.T) {
 			d := divided()
 			d[1].PCI = "0000:77:00.0"
 			return d
-		}, []string{"its slices", "at another place", ""}},
+		}, []string{"slices are sold instead", "another PCI address", ""}},
 		"parent with a fault": {func() []Device {
 			d := divided()
 			d[0].Health.Xid = &Xid{Count: 1, Last: 79, Fault: 79}
 			return d
-		}, []string{"Xid 79", "its GPU is not sold: the driver reported Xid 79", "its GPU is not sold"}},
+		}, []string{"Xid 79", "GPU of the slice is not sold: the driver reported Xid 79", "GPU of the slice is not sold"}},
 		"parent refused before": {func() []Device {
 			d := divided()
 			d[0].Refused = "the kernel says no"
@@ -55,12 +55,12 @@ func TestJudge(t *testing.T) {
 			d := []Device{sample(0), sample(1), sample(2)}
 			d[1].UUID = d[0].UUID
 			return d
-		}, []string{"several devices say that they are GPU", "several devices say", ""}},
+		}, []string{"several devices have the UUID GPU", "several devices have", ""}},
 		"one place twice": {func() []Device {
 			d := []Device{sample(0), sample(1), sample(2)}
 			d[1].PCI = d[0].PCI
 			return d
-		}, []string{"several devices say that they are at", "several devices", ""}},
+		}, []string{"several devices have the PCI address", "several devices", ""}},
 		"errors of programs": {func() []Device {
 			d := sample(0)
 			d.Health.Xid = &Xid{Count: 5, Last: 31}
@@ -75,7 +75,7 @@ func TestJudge(t *testing.T) {
 			d := divided()
 			d[0].ComputeMode = ExclusiveProcess
 			return append(d, sample(1))
-		}, []string{"sudo nvidia-smi -c DEFAULT", "its GPU is not sold: in compute mode", "its GPU is not sold", ""}},
+		}, []string{"sudo nvidia-smi -c DEFAULT", "GPU of the slice is not sold: in compute mode", "GPU of the slice is not sold", ""}},
 		"no program": {func() []Device {
 			d := sample(0)
 			d.ComputeMode = Prohibited
@@ -88,7 +88,7 @@ func TestJudge(t *testing.T) {
 		want string
 	}{
 		"no memory":       {func(d *Device) { d.VRAMMiB = 0 }, "no memory"},
-		"too much memory": {func(d *Device) { d.VRAMMiB = 1 << 40 }, "which no device has"},
+		"too much memory": {func(d *Device) { d.VRAMMiB = 1 << 40 }, "an impossible size"},
 		"no capability":   {func(d *Device) { d.Capability = "" }, "no compute capability"},
 		"capability 0.0":  {func(d *Device) { d.Capability = "0.0" }, "no compute capability"},
 		"no model":        {func(d *Device) { d.Model = "" }, "no model name"},

@@ -20,7 +20,7 @@ const maxKernelFile = 16 << 10
 // kernelGPU is a GPU as NVIDIA's kernel driver lists it.
 type kernelGPU struct {
 	Model    string
-	UUID     string // empty while the driver has not asked the device
+	UUID     string // empty while the driver has not read it from the device
 	PCI      string
 	Excluded bool // by the driver's own settings
 }
@@ -97,7 +97,7 @@ func kernelDriver(procRoot string) string {
 	return ""
 }
 
-// pciVendor is the vendor of the PCI function at an address, "0x10de"; "" when there is none.
+// pciVendor returns the vendor of the PCI function at an address, "0x10de"; "" if there is none.
 func pciVendor(sysRoot, address string) string {
 	b, err := readBounded(filepath.Join(sysRoot, "bus", "pci", "devices", address, "vendor"))
 	if err != nil {
@@ -108,7 +108,7 @@ func pciVendor(sysRoot, address string) string {
 
 const vendorNVIDIA = "0x10de"
 
-// compare refuses devices of which NVML says something else than the kernel. Slices stand or fall with their GPU.
+// compare refuses devices for which NVML and the kernel disagree. Slices are refused with their GPU.
 func compare(devices []Device, kernel []kernelGPU, found bool, sysRoot string) {
 	_, err := os.Stat(filepath.Join(sysRoot, "bus", "pci", "devices"))
 	hasPCI := err == nil
@@ -118,8 +118,8 @@ func compare(devices []Device, kernel []kernelGPU, found bool, sysRoot string) {
 			continue
 		}
 		if !found {
-			d.refuse("NVML lists it and the kernel driver's list /proc/driver/nvidia/gpus is missing, " +
-				"so that nothing confirms it")
+			d.refuse("listed by NVML, but the kernel driver's list /proc/driver/nvidia/gpus is missing, " +
+				"so the device is not confirmed")
 			continue
 		}
 		d.refuse(disagreement(*d, kernel))
@@ -140,20 +140,20 @@ func compare(devices []Device, kernel []kernelGPU, found bool, sysRoot string) {
 func disagreement(d Device, kernel []kernelGPU) string {
 	at := slices.IndexFunc(kernel, func(g kernelGPU) bool { return g.PCI == d.PCI })
 	if at < 0 {
-		return fmt.Sprintf("NVML lists it at %s and the kernel driver has no device there", d.PCI)
+		return fmt.Sprintf("PCI address: NVML has %s, the kernel driver has no device there", d.PCI)
 	}
 	switch g := kernel[at]; {
 	case g.UUID != "" && g.UUID != d.UUID:
-		return fmt.Sprintf("NVML calls it %s and the kernel driver %s", d.UUID, g.UUID)
+		return fmt.Sprintf("UUID: NVML has %s, the kernel driver %s", d.UUID, g.UUID)
 	case g.Model != d.Model:
-		return fmt.Sprintf("NVML says it is a %q and the kernel driver a %q", d.Model, g.Model)
+		return fmt.Sprintf("model: NVML has %q, the kernel driver %q", d.Model, g.Model)
 	case g.Excluded:
-		return "the kernel driver excludes it"
+		return "excluded by the kernel driver"
 	}
 	return ""
 }
 
-// unlisted are devices that the kernel has and NVML does not list: shown, so that nobody looks for them in vain.
+// unlisted returns devices that the kernel has and NVML does not list, for display.
 func unlisted(devices []Device, kernel []kernelGPU, reason string) []Device {
 	var more []Device
 	for i, g := range kernel {
@@ -162,7 +162,7 @@ func unlisted(devices []Device, kernel []kernelGPU, reason string) []Device {
 		}
 		d := Device{Vendor: NVIDIA, Index: i, UUID: g.UUID, Model: g.Model, PCI: g.PCI, Refused: reason}
 		if g.Excluded {
-			d.Refused = "the kernel driver excludes it"
+			d.Refused = "excluded by the kernel driver"
 		}
 		more = append(more, d)
 	}

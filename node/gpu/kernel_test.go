@@ -124,12 +124,12 @@ func TestCompare(t *testing.T) {
 		{"no bus to look at", []Device{a, b}, []Device{a, b}, t.TempDir(), []string{"", ""}},
 		{"the kernel does not know the UUID yet", []Device{a}, []Device{unknown}, sys(t, vendorNVIDIA, a), []string{""}},
 		{"one more in NVML", []Device{a, b}, []Device{a}, sys(t, vendorNVIDIA, a), []string{"", "no device there"}},
-		{"another UUID", []Device{a}, []Device{change(a, func(d *Device) { d.UUID = b.UUID })}, t.TempDir(), []string{"and the kernel driver " + b.UUID}},
-		{"another model", []Device{a}, []Device{change(a, func(d *Device) { d.Model = "Tesla T4" })}, t.TempDir(), []string{`the kernel driver a "Tesla T4"`}},
+		{"another UUID", []Device{a}, []Device{change(a, func(d *Device) { d.UUID = b.UUID })}, t.TempDir(), []string{"the kernel driver " + b.UUID}},
+		{"another model", []Device{a}, []Device{change(a, func(d *Device) { d.Model = "Tesla T4" })}, t.TempDir(), []string{`the kernel driver "Tesla T4"`}},
 		{"another place", []Device{a}, []Device{change(a, func(d *Device) { d.PCI = "0000:99:00.0" })}, t.TempDir(), []string{"no device there"}},
 		{"not on the bus", []Device{a}, []Device{a}, sys(t, vendorNVIDIA, b), []string{"no PCI function"}},
 		{"of another vendor", []Device{a}, []Device{a}, sys(t, "0x1af4", a), []string{"vendor 0x1af4"}},
-		{"no list of the kernel", []Device{a}, nil, sys(t, vendorNVIDIA, a), []string{"nothing confirms it"}},
+		{"no list of the kernel", []Device{a}, nil, sys(t, vendorNVIDIA, a), []string{"device is not confirmed"}},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
@@ -167,7 +167,7 @@ func TestMachine(t *testing.T) {
 		source        string
 	}{
 		{"good", "good", both, 2, 2, "", "", "nvml"},
-		{"one is hidden from NVML", "good", append([]Device{sample(2)}, both...), 3, 2, "", "NVML does not list it", "nvml"},
+		{"one is hidden from NVML", "good", append([]Device{sample(2)}, both...), 3, 2, "", "but not in NVML's", "nvml"},
 		{"no helper", "", both, 2, 0, "make build", "starling-nvml was not found", "nvml"},
 		{"no helper and no driver", "", nil, 0, 0, "", "", "none"},
 		{"no driver", "no-library", nil, 0, 0, "", "", "none"},

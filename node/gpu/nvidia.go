@@ -32,7 +32,7 @@ func (n *nvidia) Inventory(ctx context.Context) (Inventory, error) {
 			inv.Driver = told.Driver
 		}
 		compare(inv.Devices, kernel, found, n.cfg.SysRoot)
-		missing := unlisted(inv.Devices, kernel, "the kernel driver has it and NVML does not list it")
+		missing := unlisted(inv.Devices, kernel, "in the kernel driver's list, but not in NVML's")
 		inv.Devices = append(inv.Devices, missing...)
 	case found:
 		inv.Problems = append(inv.Problems, n.explain(err))
@@ -76,13 +76,13 @@ func (n *nvidia) explain(err error) string {
 	switch {
 	case errors.Is(err, ErrNoHelper):
 		return fmt.Sprintf("this machine has an NVIDIA driver, and %v: "+
-			"build it with `make build` where a C compiler is, or with "+
+			"build the helper with `make build` where a C compiler is, or with "+
 			"`CGO_ENABLED=1 go install -tags nvml github.com/starling-network/starling/cmd/%s@latest`, "+
-			"and put it beside starling", err, HelperName)
+			"and put it into starling's folder", err, HelperName)
 	case isNoLibrary(err):
-		return fmt.Sprintf("%v: the kernel driver is loaded and its library is not there; "+
+		return fmt.Sprintf("%v: the kernel driver is loaded, but the library is missing; "+
 			"install the driver's packages in full "+
-			"(in a container: run it with NVIDIA's container toolkit and the capability utility)", err)
+			"(in a container: start the container with NVIDIA's container toolkit and the capability utility)", err)
 	}
 	return err.Error()
 }
@@ -97,7 +97,7 @@ func (n *nvidia) Health(ctx context.Context, uuids []string) (map[string]Health,
 		return nil, n.missing
 	}
 	if len(uuids) > MaxDevices {
-		return nil, fmt.Errorf("%w: health of %d devices, at most %d can be asked for", ErrNVML, len(uuids), MaxDevices)
+		return nil, fmt.Errorf("%w: health: got %d devices, want at most %d", ErrNVML, len(uuids), MaxDevices)
 	}
 	p, err := n.helper.call(ctx, opHealth, uuids)
 	if err != nil {

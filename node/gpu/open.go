@@ -20,9 +20,9 @@ type Config struct {
 	MockSeed string
 	// Helper is the path of starling-nvml; empty means beside the running program, or on the PATH.
 	Helper string
-	// ProcRoot and SysRoot stand for /proc and /sys.
+	// ProcRoot and SysRoot replace /proc and /sys.
 	ProcRoot, SysRoot string
-	// AMDSMI is AMD's program, asked for names that the kernel does not give; empty means the one on the PATH.
+	// AMDSMI is AMD's program for names that the kernel does not have; if empty, the program on the PATH.
 	AMDSMI string
 }
 
@@ -36,17 +36,17 @@ const MockMIG = ":mig"
 type Source interface {
 	// Name is the name of the source: "nvml", "nvml-mock dgxh100", "amd-sysfs", "nvml+amd-sysfs", "none".
 	Name() string
-	// Inventory lists all devices, also those that are not to be sold. Errors of the search are in its Problems; the
-	// returned error is that of the context.
+	// Inventory lists all devices, including unsellable ones. Errors of the search are in its Problems; the returned
+	// error is the context's.
 	Inventory(ctx context.Context) (Inventory, error)
-	// Health is that of the devices asked for, by UUID; devices that are not there are left out.
+	// Health returns the health of the given devices by UUID; missing devices are omitted.
 	Health(ctx context.Context, uuids []string) (map[string]Health, error)
 	// Close ends the processes that the source has started.
 	Close() error
 }
 
-// Open returns the source for a configuration: that of the machine's hardware, or of a mock where that is allowed. A
-// machine without GPUs is no error: its inventory is empty.
+// Open returns the source for a configuration: the machine's hardware, or a mock where allowed. On a machine without
+// GPUs the inventory is empty.
 func Open(cfg Config) (Source, error) {
 	if cfg.ProcRoot == "" {
 		cfg.ProcRoot = "/proc"
@@ -60,7 +60,7 @@ func Open(cfg Config) (Source, error) {
 			return nil, err
 		}
 		if err != nil {
-			return nil, fmt.Errorf("%w %s: %w; the mocks are in it: build it with `make build` where a C compiler is",
+			return nil, fmt.Errorf("%w %s: %w; build the helper, which has the mocks, with `make build` and a C compiler",
 				ErrMock, cfg.Mock, err)
 		}
 		return &simulated{nvidia{cfg: cfg, helper: newHelper(path, "--mock", cfg.Mock, "--seed", cfg.MockSeed)}}, nil
@@ -72,15 +72,15 @@ func Open(cfg Config) (Source, error) {
 	return &machine{nvidia: nv, amd: newAMD(cfg)}, nil
 }
 
-// checkMock reports whether the mock that a configuration asks for is known and allowed.
+// checkMock reports whether a configuration's mock is known and allowed.
 func checkMock(cfg Config) error {
 	if !cfg.Simulated {
-		return fmt.Errorf("%w: %.40s: the genesis of this network does not say that it is simulated, "+
+		return fmt.Errorf("%w: %.40s: this network's genesis is not marked as simulated, "+
 			"so only real devices may be sold on it",
 			ErrMock, cfg.Mock)
 	}
 	if !slices.Contains(Mocks, strings.TrimSuffix(cfg.Mock, MockMIG)) {
-		return fmt.Errorf("%w: %.40q is not known; known are %s, each with %s behind it for slices",
+		return fmt.Errorf("%w: got %.40q, want one of %s, each with suffix %s for slices",
 			ErrMock, cfg.Mock, strings.Join(Mocks, ", "), MockMIG)
 	}
 	return nil

@@ -31,7 +31,7 @@ const (
 const (
 	failNoLibrary = "no-library" // libnvidia-ml.so.1 is not there
 	failNVML      = "nvml"       // it is, and does not work
-	failRequest   = "request"    // the peer asked nonsense, or an older helper was asked
+	failRequest   = "request"    // invalid request of the peer, or an outdated helper
 )
 
 // request is one line to the helper.
@@ -56,7 +56,7 @@ type replyError struct {
 	Text string `json:"text"`
 }
 
-// readLine reads a line of at most so many bytes, without its end. io.EOF means that there was no further line.
+// readLine reads a line of at most most bytes, without its end. It returns io.EOF if there is no further line.
 func readLine(r *bufio.Reader, most int) ([]byte, error) {
 	var line []byte
 	for {
@@ -102,7 +102,7 @@ func decodeReply(line []byte) (reply, error) {
 		return reply{}, fmt.Errorf("not a reply: %w", err)
 	}
 	if p.Version != HelperVersion {
-		return reply{}, fmt.Errorf("it speaks version %d and the peer version %d: "+
+		return reply{}, fmt.Errorf("protocol version: got %d, want %d: "+
 			"build both from one tree, with make build", p.Version, HelperVersion)
 	}
 	if p.Error != nil {

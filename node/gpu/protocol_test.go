@@ -28,7 +28,7 @@ func TestDecodeReplyRefuses(t *testing.T) {
 		``:              "not a reply",
 		`{"version":1`:  "not a reply",
 		`[]`:            "not a reply",
-		`{"version":0}`: "version 0",
+		`{"version":0}`: "got 0",
 		`{"version":1,"inventory":{"devices":[` + strings.Repeat(`{},`, MaxDevices) + `{}]}}`: "257 devices",
 		`{"version":1,"health":{` + strings.Join(many, ",") + `}}`:                            "health of 257",
 		`{"version":1,"health":{"\n":{}}}`:                                                    "no UUID",

@@ -8,7 +8,8 @@ import (
 	"github.com/starling-network/starling/verify/exclusive"
 )
 
-// Reported is a unit's device in a snapshot: its current state by its driver, as far as the layout can hold it.
+// Reported returns a unit's device in a snapshot: its current state as reported by its driver, within the layout's
+// limits.
 func Reported(unit market.UnitID, uuid, model string, h Health) exclusive.Device {
 	d := exclusive.Device{
 		Unit: unit, UUID: Plain(uuid), Model: Plain(model), Throttle: Plain(strings.Join(h.Throttle, ", ")),

@@ -31,7 +31,7 @@ func parseCapability(text string) (c capability, ok bool) {
 	return c, err1 == nil && err2 == nil && c.major > 0 && c.major < 100 && c.minor < 100
 }
 
-// Matches reports whether a device is one of those that the selector speaks of, whatever its count.
+// Matches reports whether the selector selects a device, regardless of its count.
 func (s Selector) Matches(d Device) bool {
 	if s.Devices != nil {
 		return slices.ContainsFunc(s.Devices, d.isCalled)
@@ -53,9 +53,9 @@ func (d Device) isCalled(id string) bool {
 	return id == d.UUID || err == nil && n == d.Index && d.MIG == nil
 }
 
-// Select returns the devices of an inventory that a provider sells under the selector: sellable devices in the order of
-// the inventory, Count of them or all, or those that Devices names. If there are fewer, it returns ErrNotHere with the
-// refused devices and their reasons.
+// Select returns the devices of an inventory that a provider sells under the selector: sellable devices in the
+// inventory's order, Count of them or all, or the devices in Devices. If there are fewer, it returns ErrNotHere with
+// the refused devices and their reasons.
 func (s Selector) Select(inv Inventory) ([]Device, error) {
 	var chosen []Device
 	var refused []string

@@ -10,13 +10,13 @@ import (
 
 // Bounds of a selector.
 const (
-	// MaxCount is the most devices that one selector can ask for.
+	// MaxCount is the largest device count of a selector.
 	MaxCount = 1024
 	// MaxSelector is the longest --gpus text.
 	MaxSelector = 4096
 	// maxSelected is the most devices that device= can name.
 	maxSelected = 64
-	// maxVRAMMiB is the most memory one device can be asked for, and can have.
+	// maxVRAMMiB is the most memory of one device, in selectors and in inventories.
 	maxVRAMMiB = 4 << 20
 )
 
@@ -45,8 +45,8 @@ const nominalPercent = 93
 //
 //	h100   h100:8   h100:all   vram>=24   vram>=24GiB   vram>=23028MiB   cap>=8.0
 //
-// joined by commas: "h100:8,vram>=80". Without a count it asks for one device. Memory without a unit is the size that
-// cards are sold under: "vram>=24" takes every card sold with 24 GB, though it shows less; with a unit it is exact.
+// joined by commas: "h100:8,vram>=80". The default count is one. Memory without a unit is the size that cards are sold
+// under: "vram>=24" takes every card sold with 24 GB, though it shows less; with a unit it is exact.
 func ParseSelector(text string) (Selector, error) {
 	if len(text) > MaxSelector {
 		return Selector{}, fmt.Errorf("%w: %d characters, at most %d are read", ErrSelector, len(text), MaxSelector)
@@ -65,7 +65,7 @@ func ParseSelector(text string) (Selector, error) {
 	s := p.Selector
 	if s.Devices != nil && (s.All || s.Count > 0 || s.Model != "" || s.MinVRAMMiB > 0 || s.MinCapability != "") {
 		return Selector{}, fmt.Errorf("%w: device= names the devices; "+
-			"a count, a model or a minimum beside it says nothing", ErrSelector)
+			"a count, a model or a minimum is not allowed with device=", ErrSelector)
 	}
 	if s.Devices == nil && !s.All && s.Count == 0 {
 		s.Count = 1
@@ -77,13 +77,13 @@ func ParseSelector(text string) (Selector, error) {
 type selectorParser struct {
 	Selector
 	seen map[string]bool
-	// the key with a list that may go on in the next field: docker wants quotes around it, people forget them
+	// key whose list may continue in the next field: docker requires quotes around it, but users omit them
 	list string
 }
 
 func (p *selectorParser) once(key string) error {
 	if p.seen[key] {
-		return fmt.Errorf("%s is given twice", key)
+		return fmt.Errorf("%s: given twice", key)
 	}
 	p.seen[key] = true
 	return nil
@@ -157,7 +157,7 @@ func (p *selectorParser) key(key, value string) error {
 
 func (p *selectorParser) count(text string) error {
 	if p.All || p.Count > 0 {
-		return fmt.Errorf("the count is given twice")
+		return fmt.Errorf("the count: given twice")
 	}
 	if strings.EqualFold(text, "all") || text == "-1" { // docker's -1
 		p.All = true
@@ -176,7 +176,7 @@ func (p *selectorParser) device(id string) error {
 	case !isDeviceID(id):
 		return fmt.Errorf("device %.80q is not an index like 0 or a UUID like GPU-…", id)
 	case slices.Contains(p.Devices, id):
-		return fmt.Errorf("device %s is given twice", id)
+		return fmt.Errorf("device %s: given twice", id)
 	case len(p.Devices) == maxSelected:
 		return fmt.Errorf("more than %d devices", maxSelected)
 	}
@@ -247,7 +247,7 @@ func parseMemory(text string) (mib uint64, ok bool) {
 	return n, n > 0 && n <= maxVRAMMiB
 }
 
-// nominal is the least that a card sold with so many gigabytes shows, in MiB.
+// nominal returns the least memory in MiB of a card sold with gb gigabytes.
 func nominal(gb uint64) uint64 { return gb * 1024 * nominalPercent / 100 }
 
 // isNumber reports whether text is digits only.
@@ -303,9 +303,9 @@ func (s Selector) ForOrder() error {
 	switch {
 	case s.Devices != nil:
 		return fmt.Errorf("%w: device= names devices of one machine and an order goes to all providers; "+
-			"ask for what the devices must be, as in h100:2 or 2,vram>=24", ErrSelector)
+			"use properties of devices, such as h100:2 or 2,vram>=24", ErrSelector)
 	case s.All:
-		return fmt.Errorf("%w: all the devices of whom? Say how many of them the job needs, as in 2 or h100:8",
+		return fmt.Errorf("%w: all: an order needs a number of devices, such as 2 or h100:8",
 			ErrSelector)
 	}
 	return nil

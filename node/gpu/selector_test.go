@@ -89,25 +89,25 @@ func TestParseSelectorRefuses(t *testing.T) {
 		"4090":                           "1 to 1024",
 		"count=many":                     "all or a number",
 		"-2":                             "not a model",
-		"2,3":                            "count is given twice",
-		"all,2":                          "count is given twice",
-		"h100:8,count=8":                 "count is given twice",
-		"h100,a100":                      "model is given twice",
+		"2,3":                            "count: given twice",
+		"all,2":                          "count: given twice",
+		"h100:8,count=8":                 "count: given twice",
+		"h100,a100":                      "model: given twice",
 		"h100:":                          "all or a number",
 		"h100:8:9":                       "all or a number",
 		"nvidia":                         "not a model",
 		"h100/2":                         "not a model",
 		"device=":                        "not an index",
 		"device=0,0":                     "twice",
-		"device=0,h100":                  "says nothing",
+		"device=0,h100":                  "is not allowed with device=",
 		"device=GPU-1":                   "not an index",
 		"device=/dev/nvidia0":            "not an index",
-		"device=0,count=2":               "says nothing",
-		"device=0,vram>=24":              "says nothing",
+		"device=0,count=2":               "is not allowed with device=",
+		"device=0,vram>=24":              "is not allowed with device=",
 		"driver=amd":                     "only nvidia",
 		"capabilities=graphics":          "nothing else is offered",
 		"options=x=y":                    "unknown key",
-		"count=2,count=2":                "count is given twice",
+		"count=2,count=2":                "count: given twice",
 		"vram=24":                        "write vram>=24",
 		"cap=8":                          "write cap>=8",
 		"vram>24":                        "only >=",
@@ -120,12 +120,12 @@ func TestParseSelectorRefuses(t *testing.T) {
 		"cap>=gfx942":                    "compute capability like 8.0",
 		"cap>=8.x":                       "compute capability like 8.0",
 		"cores>=3":                       "vram and cap",
-		"vram>=24,vram>=48":              "vram is given twice",
+		"vram>=24,vram>=48":              "vram: given twice",
 		"a\nb":                           "list with commas",
 		`"unclosed`:                      "list with commas",
 		strings.Repeat("a", 5000):        "at most",
 		"device=" + manyDevices(65):      "more than 64",
-		"capabilities=compute,h100,gpu ": "model is given twice",
+		"capabilities=compute,h100,gpu ": "model: given twice",
 	} {
 		got, err := ParseSelector(text)
 		if !errors.Is(err, ErrSelector) || !strings.Contains(err.Error(), want) {
@@ -146,7 +146,7 @@ func TestForOrder(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
 		"2": "", "h100:8,vram>=80": "", "cap>=8.0": "",
-		"device=0": "order goes to all providers", "all": "of whom", "h100:all": "of whom",
+		"device=0": "order goes to all providers", "all": "needs a number of devices", "h100:all": "needs a number of devices",
 	} {
 		s, err := ParseSelector(text)
 		if err != nil {

@@ -8,12 +8,12 @@ import (
 	"io"
 )
 
-// Backend is a helper process's access to GPUs: a driver, or a mock of one. Its errors are sent to the peer; one that
-// IsNoLibrary finds means that the machine has no such driver.
+// Backend is a helper process's access to GPUs: a driver, or a mock. Its errors are sent to the peer. An error for
+// which IsNoLibrary returns true means that the machine has no such driver.
 type Backend interface {
 	// Inventory lists the devices with their health. Vendor, Simulated and Refused are the peer's to set.
 	Inventory() (Inventory, error)
-	// Health is that of the devices asked for; those it does not know are left out.
+	// Health returns the health of the given devices; unknown devices are omitted.
 	Health(uuids []string) (map[string]Health, error)
 }
 
@@ -102,6 +102,6 @@ const HelperBuild = "CGO_ENABLED=1 go build -tags nvml ./cmd/" + HelperName
 
 // HelperUsage is a helper's message to a user that starts it by hand.
 const HelperUsage = HelperName +
-	` asks NVIDIA's driver about this machine's GPUs on behalf of starling, which starts it.
+	` queries NVIDIA's driver for this machine's GPUs. Starling starts it.
 To see the GPUs: starling provider gpus
 `

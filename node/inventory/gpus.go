@@ -26,7 +26,7 @@ type GPUs struct {
 	forgiven map[string]string // the problem of a device when its operator took it back, by UUID
 }
 
-// NewGPUs returns the devices of a source, none of which is sold yet. The source may be nil: then none is.
+// NewGPUs returns the devices of a source, none of which is sold yet. source is optional; if nil, there are no devices.
 func NewGPUs(source gpu.Source) *GPUs {
 	return &GPUs{
 		source: source, sold: map[market.UnitID]gpu.Device{}, cpu: map[market.UnitID]bool{},
@@ -92,7 +92,7 @@ func problems(inv gpu.Inventory) []error {
 	return out
 }
 
-// lot makes units of devices of one class. Each of them has what the least of them has: they are one price.
+// lot makes units of devices of one class. Each unit has the least resources of any device, since all have one price.
 func (g *GPUs) lot(owner sign.Key, class market.Class, devices []gpu.Device, c GPU) (policy.Lot, error) {
 	l := policy.Lot{Class: class, Simulated: devices[0].Simulated, Model: modelOf(devices[0])}
 	l.PerUnit = market.Resources{
@@ -117,7 +117,7 @@ func (g *GPUs) lot(owner sign.Key, class market.Class, devices []gpu.Device, c G
 	return l, nil
 }
 
-// modelOf is a device's model as offers have it; that it is simulated, they say in a field of its own.
+// modelOf returns a device's model for offers, which mark simulation in a separate field.
 func modelOf(d gpu.Device) string {
 	return market.CleanModel(strings.TrimSuffix(d.Model, " (simulated)"))
 }
@@ -152,7 +152,7 @@ func (g *GPUs) judge(inv gpu.Inventory) map[market.UnitID]string {
 func changed(was gpu.Device, inv gpu.Inventory) string {
 	at := slices.IndexFunc(inv.Devices, func(d gpu.Device) bool { return d.UUID == was.UUID })
 	if at < 0 {
-		reason := "it is not in the inventory any more"
+		reason := "no longer in the inventory"
 		if len(inv.Problems) > 0 {
 			reason += ": " + inv.Problems[0]
 		}
@@ -162,11 +162,11 @@ func changed(was gpu.Device, inv gpu.Inventory) string {
 	case d.Refused != "":
 		return d.Refused
 	case d.Model != was.Model || d.Simulated != was.Simulated:
-		return fmt.Sprintf("it was a %s and says now that it is a %s", was.Model, d.Model)
+		return fmt.Sprintf("model changed: was %s, is %s", was.Model, d.Model)
 	case d.VRAMMiB < was.VRAMMiB:
-		return fmt.Sprintf("it had %d MiB of memory and has %d MiB now", was.VRAMMiB, d.VRAMMiB)
+		return fmt.Sprintf("memory changed: was %d MiB, is %d MiB", was.VRAMMiB, d.VRAMMiB)
 	case d.Capability != was.Capability:
-		return fmt.Sprintf("its compute capability was %s and is %s now", was.Capability, d.Capability)
+		return fmt.Sprintf("compute capability changed: was %s, is %s", was.Capability, d.Capability)
 	}
 	return ""
 }
@@ -214,7 +214,7 @@ func (g *GPUs) Devices(units []market.UnitID) (ids, names []string, err error) {
 		d, ok := g.sold[id]
 		if !ok {
 			if !g.cpu[id] {
-				return nil, nil, fmt.Errorf("unit %s is not in this machine any more", id.Short())
+				return nil, nil, fmt.Errorf("unit %s: no longer in this machine", id.Short())
 			}
 			continue
 		}

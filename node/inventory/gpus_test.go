@@ -93,7 +93,7 @@ func TestGPULots(t *testing.T) {
 		{func(c *Provide, _ *machineOf) { c.GPU.Devices = "device=9" }, nil, "not in this machine"},
 		{func(c *Provide, _ *machineOf) { c.GPU.Devices = "h100:x" }, nil, "provide.gpu.devices"},
 		{func(c *Provide, _ *machineOf) { c.GPU.Price = "x" }, nil, "price of class gpu/l4"},
-		{func(c *Provide, _ *machineOf) { c.Floor = map[string]string{"gpu": "1.01"} }, nil, "under its floor of 1.01"},
+		{func(c *Provide, _ *machineOf) { c.Floor = map[string]string{"gpu": "1.01"} }, nil, "want at least the floor of 1.01"},
 		{func(_ *Provide, m *machineOf) { m.err = errors.New("no driver") }, nil, "no driver"},
 		{func(_ *Provide, m *machineOf) { m.inv = gpu.Inventory{Problems: []string{"starling-nvml is missing"}} }, nil, "starling-nvml is missing"},
 	} {
@@ -176,10 +176,10 @@ func TestGPUWatch(t *testing.T) {
 		want(map[string]string{"GPU-aaaaaaaa": "the driver reported Xid 79, a fault"})
 		m.change(func(d []gpu.Device) { d[1].VRAMMiB = 40000; d[2].UUID = "GPU-other"; d[3].Model = "NVIDIA T4" })
 		want(map[string]string{
-			"GPU-aaaaaaaa": "the driver reported Xid 79, a fault", "GPU-bbbbbbbb": "it had 81079 MiB of memory and has 40000 MiB now",
-			"GPU-cccccccc": "it is not in the inventory any more", "GPU-dddddddd": "it was a NVIDIA L4 and says now that it is a NVIDIA T4",
+			"GPU-aaaaaaaa": "the driver reported Xid 79, a fault", "GPU-bbbbbbbb": "memory changed: was 81079 MiB, is 40000 MiB",
+			"GPU-cccccccc": "no longer in the inventory", "GPU-dddddddd": "model changed: was NVIDIA L4, is NVIDIA T4",
 		})
-		if err := g.Readmit(t.Context(), []string{"GPU-cccccccc"}); err == nil || !strings.Contains(err.Error(), "not in the inventory") {
+		if err := g.Readmit(t.Context(), []string{"GPU-cccccccc"}); err == nil || !strings.Contains(err.Error(), "no longer in the inventory") {
 			t.Error(err)
 		}
 		m.change(func(d []gpu.Device) { d[1].VRAMMiB = 95830; d[2].UUID = "GPU-cccccccc"; d[3].Model = "NVIDIA L4" })

@@ -33,9 +33,9 @@ type Provide struct {
 	// once for buyers that paid this provider in the last 30 days, with the first payment's amount at risk, at most
 	// 16 times an hour. Other buyers wait.
 	StartWhen string `yaml:"startWhen"`
-	// Claim says when payments are claimed from escrows while work goes on; the rest is claimed at the end, at once.
+	// Claim sets when payments are claimed from escrows during work; the rest is claimed at the end.
 	Claim Claim `yaml:"claim"`
-	// GPU says which GPUs are sold; none without a price.
+	// GPU selects the GPUs for sale; without a price there are none.
 	GPU GPU `yaml:"gpu"`
 
 	// Floor is the price that a unit-hour is never sold under, by class or family: {cpu: "0.01", gpu: "1.00"}.
@@ -49,16 +49,16 @@ type Provide struct {
 	Share Share `yaml:"share"`
 	// MaxLeasesPerBuyer bounds the leases of one buyer at a time; 0 means no bound.
 	MaxLeasesPerBuyer int `yaml:"maxLeasesPerBuyer"`
-	// MinReputation is the least reputation of a buyer that is served, between 0 and 1; 0 means that everybody is.
+	// MinReputation is the least reputation of a served buyer, between 0 and 1; 0 means that all are served.
 	MinReputation float64 `yaml:"minReputation"`
-	// Images says which container images run here.
+	// Images selects the container images that may run here.
 	Images Images `yaml:"images"`
 	// Block are buyers that are not served; Only, when not empty, are all that are.
 	Block []Blocked `yaml:"block"`
 	Only  []string  `yaml:"only"`
 }
 
-// Default is the section of a peer that sells nothing until its operator says for how much.
+// Default returns the section of a peer that sells nothing.
 func Default() Provide {
 	return Provide{
 		Units: 1, Unit: Unit{MilliCPU: 1000, MemoryMiB: 1024, DiskMiB: 2048},
@@ -81,7 +81,7 @@ const (
 	StartFunded     = "funded"
 )
 
-// Claim says when to claim: the first payment early, then whenever so much is due, or so much time has passed.
+// Claim sets when to claim: the first payment early, then at an unclaimed amount or after an interval.
 type Claim struct {
 	Amount string        `yaml:"amount"` // a decimal number of tokens; empty: by the time alone
 	Every  time.Duration `yaml:"every"`
@@ -107,22 +107,22 @@ type GPU struct {
 	// Price per unit-hour; Prices has others for single classes: {gpu/h100: "2.50"}.
 	Price  string            `yaml:"price"`
 	Prices map[string]string `yaml:"prices"`
-	// Of the machine, beside its GPU, each unit has so much.
+	// In addition to its GPU, each unit has this share of the machine.
 	MilliCPU  uint32 `yaml:"milliCPU"`
 	MemoryMiB uint32 `yaml:"memoryMiB"`
 	DiskMiB   uint32 `yaml:"diskMiB"`
-	// Devices says which are sold, as --gpus does: "all", "2", "device=0,1", "h100", "vram>=24".
+	// Devices selects the devices for sale, like --gpus: "all", "2", "device=0,1", "h100", "vram>=24".
 	Devices string `yaml:"devices"`
 	// Mock sells devices of NVIDIA's own mock instead, dgxh100 or another; only on a simulated network.
 	Mock string `yaml:"mock"`
 }
 
-// Share bounds the part of the machine that is sold. A percentage of 0 means no bound of its own.
+// Share bounds the part of the machine that is sold. A percentage of 0 means no bound.
 type Share struct {
 	Units  uint32 `yaml:"units"`  // percent of the units of each class
 	CPU    uint32 `yaml:"cpu"`    // percent of the machine's processors, all units together
 	Memory uint32 `yaml:"memory"` // percent of the machine's memory, all units together
-	// Keep holds back so many units of a class or family: {cpu: 1, gpu: 2}.
+	// Keep holds back a number of units of a class or family: {cpu: 1, gpu: 2}.
 	Keep map[string]uint32 `yaml:"keep"`
 }
 
@@ -165,14 +165,14 @@ func (p Provide) Check() error {
 		case p.Retain < minRetain || p.Retain > maxRetain:
 			return bad("retain", "%v is not between %v and %v", p.Retain, minRetain, maxRetain)
 		case p.StartWhen != StartOptimistic && p.StartWhen != StartFunded:
-			return bad("startWhen", "%.40q is neither %s nor %s", p.StartWhen, StartOptimistic, StartFunded)
+			return bad("startWhen", "got %.40q, want %s or %s", p.StartWhen, StartOptimistic, StartFunded)
 		case p.Claim.Every < time.Second || p.Claim.Amount != "" && market.CheckDecimal(p.Claim.Amount) != nil:
 			return bad("claim", "amount %.40q, every %v: want an amount such as 2.5, and at least 1s",
 				p.Claim.Amount, p.Claim.Every)
 		case p.RetainMiB == 0:
-			return bad("retainMiB", "buyers need at least 1 MiB to fetch their results from")
+			return bad("retainMiB", "want at least 1 MiB, for buyers' results")
 		case p.GPU.Price != "" && (p.GPU.MilliCPU == 0 || p.GPU.MemoryMiB == 0 || p.GPU.DiskMiB == 0):
-			return bad("gpu", "milliCPU, memoryMiB and diskMiB must all be given: what a unit has beside its GPU")
+			return bad("gpu", "milliCPU, memoryMiB and diskMiB of a unit must all be given")
 		}
 	}
 	for _, share := range []uint32{p.Share.Units, p.Share.CPU, p.Share.Memory} {
@@ -210,7 +210,7 @@ func keys[K ~string, V any](m map[K]V) []K {
 	return out
 }
 
-// Policy returns the rules of the provider beside the lots.
+// Policy returns the rules of the provider, without the lots.
 func (p Provide) Policy() (policy.Policy, error) {
 	bad := func(field string, err error) (policy.Policy, error) {
 		return policy.Policy{}, fmt.Errorf("%w: provide.%s: %w", service.ErrConfig, field, err)
@@ -269,7 +269,7 @@ func (p Provide) prices(c market.Class, price string, decimals uint8) (ask, floo
 		floor = market.Price(f)
 	}
 	if market.Price(n) < floor {
-		return 0, 0, fmt.Errorf("%w: provide: class %s is to be sold at %s, under its floor of %s", service.ErrConfig,
+		return 0, 0, fmt.Errorf("%w: provide: price of %s: got %s, want at least the floor of %s", service.ErrConfig,
 			c, price, market.Decimal(uint64(floor), decimals))
 	}
 	return market.Price(n), floor, nil

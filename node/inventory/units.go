@@ -27,7 +27,7 @@ type Need struct {
 	Log        *slog.Logger
 }
 
-// Lots returns the lots of an operator, within the machine's size. There are none if nothing is sold.
+// Lots returns the lots of an operator, within the machine's size. There are none if selling is disabled.
 func (g *GPUs) Lots(ctx context.Context, c Provide, need Need) ([]policy.Lot, error) {
 	if !c.Enabled {
 		return nil, nil
@@ -61,12 +61,12 @@ func (g *GPUs) Lots(ctx context.Context, c Provide, need Need) ([]policy.Lot, er
 		}
 		lots = append(lots, more...)
 		if len(more) > 0 && !need.Containers {
-			need.Log.Warn("GPUs are offered and no container engine is here: nobody can use them before one is; " +
+			need.Log.Warn("GPUs are offered without a container engine: no buyer can use them; " +
 				"see docker in the configuration")
 		}
 	}
 	if len(lots) == 0 {
-		return nil, fmt.Errorf("%w: provide: nothing is left to sell; units, share and gpu decide", service.ErrConfig)
+		return nil, fmt.Errorf("%w: provide: no units to sell: check units, share and gpu", service.ErrConfig)
 	}
 	return lots, c.fits(lots, m)
 }
@@ -123,7 +123,7 @@ type Machine struct {
 	milliCPU  uint64
 }
 
-// ReadMachine reads /etc/machine-id and /proc. A container without a machine id goes by its host name.
+// ReadMachine reads /etc/machine-id and /proc. A container without a machine ID uses its host name.
 func ReadMachine() (Machine, error) {
 	var m Machine
 	if b, err := os.ReadFile("/etc/machine-id"); err == nil {

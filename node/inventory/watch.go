@@ -16,11 +16,11 @@ import (
 )
 
 const (
-	// gpuEvery is how often the devices that are sold are looked at.
+	// gpuEvery is the interval between checks of the sold devices.
 	gpuEvery = time.Minute
-	// gpuTimeout bounds one look.
+	// gpuTimeout bounds one check.
 	gpuTimeout = 30 * time.Second
-	// healthFor is the age up to which the health of devices is shown again, healthTimeout bounds one look at it.
+	// healthFor is the time for which the health of devices is cached. healthTimeout bounds one health query.
 	healthFor     = 10 * time.Second
 	healthTimeout = 5 * time.Second
 )
@@ -31,7 +31,7 @@ type Watch struct {
 	withdraw func(map[market.UnitID]string)
 
 	mu     sync.Mutex
-	at     time.Time // of the last look at the health
+	at     time.Time // of the last health query
 	health map[string]gpu.Health
 	err    error
 }
@@ -44,7 +44,7 @@ func NewWatch(g *GPUs, withdraw func(map[market.UnitID]string)) *Watch {
 // Name implements service.Service.
 func (*Watch) Name() string { return "gpus" }
 
-// Run looks at the devices that are sold until ctx ends.
+// Run checks the sold devices until ctx ends.
 func (w *Watch) Run(ctx context.Context) error {
 	every := time.NewTicker(gpuEvery)
 	defer every.Stop()
@@ -69,7 +69,7 @@ func (w *Watch) Run(ctx context.Context) error {
 	}
 }
 
-// look returns the devices that are sold, in the order of their UUIDs, and their health, at most healthFor old.
+// look returns the sold devices in the order of their UUIDs, and their health, at most healthFor old.
 func (w *Watch) look() ([]gpu.Device, map[string]gpu.Health, error) {
 	devices := w.gpus.devices()
 	w.mu.Lock()
@@ -126,7 +126,7 @@ func (w *Watch) Health() *service.Problem {
 	switch {
 	case len(gone) > 0:
 		return &service.Problem{
-			Problem: "not in this machine any more: " + strings.Join(gone, ", "),
+			Problem: "no longer in this machine: " + strings.Join(gone, ", "),
 			Remedy:  "read the kernel's log (dmesg), reset the GPU or restart the machine",
 		}
 	case len(hot) > 0:

@@ -65,7 +65,7 @@ func TestGPUHealth(t *testing.T) {
 		})
 		want("slowed down by heat: GPU-aaaaaaaa at 93 °C, GPU-bbbbbbbb", "fans")
 		m.change(func(d []gpu.Device) { d[2].UUID = "GPU-other" })
-		want("not in this machine any more: GPU-cccccccc", "dmesg")
+		want("no longer in this machine: GPU-cccccccc", "dmesg")
 		m.change(func([]gpu.Device) { m.err = errors.New("starling-nvml ended") })
 		want("the driver of the GPUs does not answer: starling-nvml ended", "nvidia-smi")
 		m.change(func([]gpu.Device) { m.err = nil; m.inv = testMachine().inv })

@@ -123,7 +123,7 @@ func checkResources(j Job, ps *problems) {
 	if c := j.Resources.MinCapability; c > market.MaxCapability {
 		ps.add("spec.resources.gpus", "no GPU has compute capability %v", c)
 	} else if (c > 0 || j.Resources.PerUnit.VRAMMiB > 0) && !isGPU(j.Resources.Class) {
-		ps.add("spec.resources.class", "units of class %q have no GPU: ask for gpus", string(j.Resources.Class))
+		ps.add("spec.resources.class", "units of class %q have no GPU: use gpus", string(j.Resources.Class))
 	}
 }
 
@@ -157,7 +157,7 @@ func checkPlacement(j Job, ps *problems) {
 // checkVerify refuses to check results that the job does not determine or that cannot be compared.
 func checkVerify(j Job, ps *problems) {
 	const field = "spec.verify"
-	if j.Verify == VerifyNone || j.Cluster != nil { // a cluster has none at all
+	if j.Verify == VerifyNone || j.Cluster != nil { // a cluster cannot be verified
 		return
 	}
 	if j.Verify != VerifyReplicate {
@@ -169,18 +169,18 @@ func checkVerify(j Job, ps *problems) {
 		broken bool
 		why    string
 	}{
-		{j.Runtime != RuntimeWasm, "a container is not deterministic: two honest runs of it differ; give a " +
-			"WASI module"},
-		{len(j.Outputs) == 0, "what is compared are the files that the program leaves: name a directory with " +
+		{j.Runtime != RuntimeWasm, "a container is not deterministic: two honest runs differ; give a WASI " +
+			"module"},
+		{len(j.Outputs) == 0, "outputs are compared: name a directory with " +
 			"spec.outputs"},
 		{j.Rounds != nil, "rounds run on the same leases, and each provider signs one result: submit a job for " +
 			"each round"},
-		{j.ScratchMiB > 0, "a result may depend on the scratch room: write temporary files below an output"},
-		{len(j.Secrets) > 0 || j.Registry != nil, "secrets are for one provider, and a replica is run by another"},
+		{j.ScratchMiB > 0, "a result may depend on the scratch space: write temporary files below an output"},
+		{len(j.Secrets) > 0 || j.Registry != nil, "secrets are for one provider, and a replica runs on another"},
 		{j.Guardians > 0, "guardians do not buy replicas; leave one of the two out (--guardians 0)"},
-		{j.Restart.Policy != RestartNever, "a program that is started again goes on with what it left: write " +
-			"restart.policy never"},
-		{per.MemoryMiB == 0 || per.DiskMiB == 0, "a result may depend on how much memory and disk there is: say " +
+		{j.Restart.Policy != RestartNever, "a restarted program continues from its files: write restart.policy " +
+			"never"},
+		{per.MemoryMiB == 0 || per.DiskMiB == 0, "a result may depend on the amounts of memory and disk: write " +
 			"spec.resources.memory and disk"},
 		{uint64(per.MemoryMiB)*uint64(j.Resources.Units) > 1<<31 ||
 			uint64(per.DiskMiB)*uint64(j.Resources.Units) > 1<<31,
@@ -207,20 +207,20 @@ func checkRounds(j Job, ps *problems) {
 		taken := func(p string) bool { return overlap(p, r.Carry) }
 		if slices.ContainsFunc(j.Inputs, func(in Input) bool { return taken(in.Path) }) ||
 			slices.ContainsFunc(j.Outputs, func(out Output) bool { return taken(out.Path) }) {
-			ps.add("spec.rounds.carry", "%s lies in an input or output, or one of them in it", r.Carry)
+			ps.add("spec.rounds.carry", "%s overlaps an input or output", r.Carry)
 		}
 	}
 	if r.Reduce == nil {
 		if r.Carry != "" {
-			ps.add("spec.rounds.carry", "nothing would write it: spec.rounds.reduce is missing")
+			ps.add("spec.rounds.carry", "no writer: spec.rounds.reduce is missing")
 		}
 		return
 	}
 	switch {
 	case r.Carry == "":
-		ps.add("spec.rounds.reduce", "nobody would read what it writes: spec.rounds.carry is missing")
+		ps.add("spec.rounds.reduce", "its output has no reader: spec.rounds.carry is missing")
 	case len(j.Outputs) == 0:
-		ps.add("spec.rounds.reduce", "it would have nothing to read: spec.outputs is empty")
+		ps.add("spec.rounds.reduce", "no input: spec.outputs is empty")
 	}
 	checkModule(ps, "spec.rounds.reduce.module", r.Reduce.Module)
 	checkArgs(ps, "spec.rounds.reduce.args", r.Reduce.Args)

@@ -9,40 +9,20 @@ import (
 	"github.com/starling-network/starling/node/cluster"
 )
 
-// Cluster makes the ranks of a job one machine: a network of their own between them, and an engine on it that people
-// know. The job's Count is how many members it has, each one rank with its resources. Rank 0 is the head.
-//
-//	apiVersion: v1
-//	kind: Cluster
-//	metadata: {name: sweep}
-//	spec:
-//	  size: 8                             # members, taken all or none
-//	  image: rayproject/ray:2.51.0        # every member's, by tag or digest
-//	  engine: ray                         # ray, torchrun, mpi, dask or none; or {name: ray, objectStore: 2048}
-//	  command: [python, sweep.py]         # without one it waits for work (ray, dask, none)
-//	  resources: {gpus: 1, memory: 8Gi}   # of every member
-//	  placement:
-//	    network: metro                    # at the slowest: lan, metro or wan; without it, as the engine needs
-//	    spread: peer                      # every member on another peer, or pack
-//	    regions: [eu-west]
-//	    exclude: [<provider key>]
-//	  autostop: 30m                       # take it down when it was idle for so long
-//	  network: internet                   # beside its own network: none or internet
-//	  payment: {maxPrice: 0.05/unit-hour, budget: 10}
-//
-// env, secrets, registryAuth, inputs, outputs, restart, timeouts, keep, probes and webhooks are as in a job.
+// Cluster makes the ranks of a job one machine: with a common network and a well-known engine on it. The job's Count is
+// the number of members, each one rank with its resources. Rank 0 is the head.
 type Cluster struct {
 	Engine  string            `json:"engine"`
 	Options map[string]string `json:"options,omitempty"` // of the engine
 	// Command is the program and its arguments; the engine chooses how and where it is run. Empty: the cluster serves.
 	Command []string `json:"command,omitempty"`
-	// Autostop is how long it may be idle before it is taken down; 0: it stays until its time or its money is over.
+	// Autostop is the idle time after which it is taken down; 0: it runs until its time or money is used up.
 	Autostop Span `json:"autostop,omitzero"`
 	// Network is the slowest class of network that its members may have between them.
 	Network cluster.Class `json:"network"`
 }
 
-// MinAutostop is shorter than nobody's pause to think.
+// MinAutostop is the shortest Autostop.
 const MinAutostop = 10 * time.Second
 
 // withDefaults fills in the defaults.
@@ -77,11 +57,11 @@ func checkCluster(j Job, ps *problems) {
 		{"spec.args", "write command: the program and its arguments", len(j.Args) > 0},
 		{"spec.entrypoint", "write command: the program and its arguments", len(j.Entrypoint) > 0},
 		{"spec.rounds", "a cluster's members talk to one another instead of meeting between rounds", j.Rounds != nil},
-		{"spec.verify", "what a cluster computes depends on when its members' messages arrive, so that two honest " +
+		{"spec.verify", "results of a cluster depend on the times of its members' messages: two honest " +
 			"runs differ", j.Verify != VerifyNone},
-		{"spec.health", "a cluster's engine says when it is well: leave it out", j.Health != nil},
-		{"spec.guardians", "guardians cannot keep a cluster going: its members are told of one another by the " +
-			"peer that holds its keys and its token; leave them out, and order it from a peer that stays on",
+		{"spec.health", "the cluster's engine reports its health: leave it out", j.Health != nil},
+		{"spec.guardians", "guardians cannot run a cluster: its members get their addresses from the " +
+			"peer that holds its keys and its token; leave them out, and submit the cluster from a peer that stays on",
 			j.Guardians > 0 || j.Standbys > 0},
 	} {
 		if no.given {

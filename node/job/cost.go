@@ -48,8 +48,8 @@ func (j Job) MaxCost() (market.Amount, error) {
 	return market.Amount(cost).Add(market.Amount(cost / WagePart))
 }
 
-// Guarded returns the job with so many guardians, 0 for none, and the standbys that go with them. A budget that was the
-// most that the job could cost becomes that of the changed job.
+// Guarded returns the job with a number of guardians, 0 for none, and their standbys. A budget that equals the job's
+// maximum cost becomes that of the changed job.
 func (j Job) Guarded(guardians uint32) Job {
 	cost, err := j.MaxCost()
 	all := err == nil && cost == j.Payment.Budget
@@ -96,19 +96,19 @@ func checkPayment(j Job, ps *problems) {
 	}
 	switch {
 	case p.Free && p.MaxPrice > 0:
-		ps.add("spec.payment.maxPrice", "this network is free, its only price is 0: leave it out")
+		ps.add("spec.payment.maxPrice", "the only price on a free network is 0: leave it out")
 	case p.Free && p.Budget > 0:
-		ps.add("spec.payment.budget", "this network is free, nothing is paid on it: leave it out")
+		ps.add("spec.payment.budget", "a free network has no payments: leave it out")
 	case p.Free:
 	case p.MaxPrice == 0:
-		ps.add("spec.payment.maxPrice", "missing: it is the most you would pay for a unit in an hour")
+		ps.add("spec.payment.maxPrice", "missing: give the highest price of a unit-hour")
 	case p.Budget == 0:
 		cost, err := j.MaxCost()
 		switch {
 		case err != nil:
-			ps.add("spec.payment.maxPrice", "too high: what the job could cost does not fit into 64 bits")
-		case cost > 0: // otherwise ranks, units or time are wrong, and that is said already
-			ps.add("spec.payment.budget", "must be more than nothing")
+			ps.add("spec.payment.maxPrice", "too high: the maximum cost exceeds 64 bits")
+		case cost > 0: // otherwise ranks, units or time are wrong, which is reported already
+			ps.add("spec.payment.budget", "must be greater than zero")
 		}
 	}
 }

@@ -10,7 +10,7 @@ import (
 var (
 	// ErrInvalid means that a job breaks a rule; the text names every field that does, with its line.
 	ErrInvalid = errors.New("job is not valid")
-	// ErrNotSupported means that a job asks for something that the format has and this version does not implement.
+	// ErrNotSupported means that a job uses a field of the format that this version does not implement.
 	ErrNotSupported = errors.New("not supported yet by this version")
 )
 
@@ -20,7 +20,7 @@ const maxProblems = 20
 // Problem is one thing wrong with a job.
 type Problem struct {
 	Field  string // "spec.inputs[0].dst", or a flag: "--count"
-	Line   int    // of the job file, from 1; 0 if the job did not come from a file
+	Line   int    // of the job file, from 1; 0 without a file
 	Column int
 	Text   string // the problem, and a right value
 	Kind   error  // ErrInvalid or ErrNotSupported
@@ -74,7 +74,7 @@ func (ps *problems) add(field, format string, args ...any) {
 	*ps = append(*ps, Problem{Field: field, Text: fmt.Sprintf(format, args...), Kind: ErrInvalid})
 }
 
-// err is nil when nothing is wrong.
+// err returns nil if there are no problems.
 func (ps problems) err() error {
 	if len(ps) == 0 {
 		return nil

@@ -33,7 +33,7 @@ const (
 	MaxRounds  = 10_000
 	MaxRestart = 100
 	MaxArgs    = 1024
-	MaxEnv     = 250 // the peer adds a few of its own
+	MaxEnv     = 250 // the peer adds a few
 	MaxInputs  = 250
 	MaxOutputs = 16
 	MaxLabels  = 32
@@ -59,11 +59,11 @@ const (
 	DefaultQueue   = 2 * time.Minute
 	DefaultRun     = time.Hour
 	DefaultStop    = 2 * time.Second
-	// DefaultStandbys is for a job with guardians.
+	// DefaultStandbys is the number of standbys of a job with guardians.
 	DefaultStandbys = 2
 )
 
-// The runtimes a job may ask for.
+// The runtimes of a job.
 const (
 	RuntimeWasm   = "wasm"   // WASI programs, given by module
 	RuntimeDocker = "docker" // containers, given by image
@@ -82,17 +82,17 @@ type Job struct {
 	Image      string            `json:"image,omitempty"`
 	Entrypoint []string          `json:"entrypoint,omitempty"` // of a container, instead of the image's own
 	Args       []string          `json:"args,omitempty"`
-	WorkDir    string            `json:"workDir,omitempty"` // of a container; empty: where the image says
+	WorkDir    string            `json:"workDir,omitempty"` // of a container; empty: the image's
 	Network    runtime.Network   `json:"network,omitempty"` // of a container
 	Env        map[string]string `json:"env,omitempty"`
 	// Secrets are their names and where the program finds them; their Values travel beside the job.
 	Secrets   []Secret  `json:"secrets,omitempty"`
-	Registry  *Registry `json:"registryAuth,omitempty"` // nil: anybody may pull the image
+	Registry  *Registry `json:"registryAuth,omitempty"` // optional; if nil, the image is public
 	Health    *Health   `json:"health,omitempty"`       // nil: running is healthy
 	Count     uint32    `json:"count"`                  // ranks: leases taken all-or-nothing
 	Resources Resources `json:"resources"`
 	Placement Placement `json:"placement,omitzero"`
-	// Cluster is how the ranks work as one machine; nil: each is by itself.
+	// Cluster is optional; if nil, the ranks are independent.
 	Cluster *Cluster `json:"cluster,omitempty"`
 	Inputs  []Input  `json:"inputs,omitempty"`
 	Outputs []Output `json:"outputs,omitempty"`
@@ -114,8 +114,8 @@ type Job struct {
 	Blobs map[string]Blob `json:"blobs,omitempty"`
 }
 
-// Resources is the share of every rank: Units units of a class, each with at least PerUnit. A zero asks for nothing
-// special.
+// Resources is the share of every rank: Units units of a class, each with at least PerUnit. Zero fields require
+// nothing.
 type Resources struct {
 	Class   market.Class     `json:"class"`
 	Units   uint32           `json:"units"`
@@ -126,11 +126,11 @@ type Resources struct {
 	Unproven bool `json:"unproven,omitempty"`
 }
 
-// ScratchPath is a directory on the disk of a rank's lease that is empty at the start of its program, and that nobody
-// keeps.
+// ScratchPath is a directory on the disk of a rank's lease that is empty at the start of its program and discarded at
+// the end.
 const ScratchPath = "/scratch"
 
-// MinPerUnit returns the least resources of each unit: those that the job asks for, and its part of the scratch room.
+// MinPerUnit returns the least resources of each unit: the job's, and a part of the scratch space.
 func (j Job) MinPerUnit() market.Resources {
 	per, units := j.Resources.PerUnit, uint64(max(j.Resources.Units, 1))
 	disk := uint64(per.DiskMiB) + (uint64(j.ScratchMiB)+units-1)/units
@@ -138,7 +138,7 @@ func (j Job) MinPerUnit() market.Resources {
 	return per
 }
 
-// Placement is where the ranks may run.
+// Placement restricts the providers of the ranks.
 type Placement struct {
 	Regions []market.Region `json:"regions,omitempty"` // none: anywhere
 	Exclude []sign.Key      `json:"exclude,omitempty"` // providers that are not wanted
@@ -163,13 +163,13 @@ type Reduce struct {
 	Inputs []Input  `json:"inputs,omitempty"`
 }
 
-// Timeouts bound the job in time. A zero Pull, Start or Stop is no limit of its own.
+// Timeouts bound the job in time. A zero Pull, Start or Stop is no limit.
 type Timeouts struct {
 	Queue time.Duration // until all leases are signed
 	Pull  time.Duration // a provider may take to fetch program and inputs
 	Start time.Duration // from the lease until the program runs, and is healthy where it has a check; pulling included
 	Run   time.Duration // from the first leases on
-	Stop  time.Duration // a program has to end by itself when it is stopped
+	Stop  time.Duration // a program's grace when it is stopped
 }
 
 // Verify is how the job's results are checked.
@@ -179,18 +179,17 @@ type Verify string
 const (
 	// VerifyNone takes results as they come.
 	VerifyNone Verify = ""
-	// VerifyReplicate runs the program deterministically, and has some results computed again by somebody else.
+	// VerifyReplicate runs the program deterministically, and has some results recomputed by other providers.
 	VerifyReplicate Verify = "replicate"
 )
 
-// Probes is how the buyer checks, while its work runs, that it has all of the units that it leases: it has
-// a small product computed in the place of the program now and then, for a thousandth of the lease's time at most, and
-// looks how long that takes.
+// Probes is the buyer's check, while its job runs, that it has all of its leased units: from time to time it times a
+// small product on the leased hardware, for at most a thousandth of the lease's time.
 type Probes string
 
 // The ways of probing.
 const (
-	// ProbesWarn probes and reports the results; the job goes on where it is.
+	// ProbesWarn probes and reports the results; the job continues.
 	ProbesWarn Probes = ""
 	// ProbesMove takes a rank to another provider as soon as its units are shared, or an answer is wrong.
 	ProbesMove Probes = "move"
@@ -198,8 +197,7 @@ const (
 	ProbesOff Probes = "off"
 )
 
-// Defaults of the units of a checked job: results may depend on them, so they must not be each
-// provider's own.
+// Defaults of the units of a checked job. They are fixed, since results may depend on them.
 const (
 	DefaultVerifyMemoryMiB = 256
 	DefaultVerifyDiskMiB   = 256
@@ -224,7 +222,7 @@ func (j Job) String() string {
 		j.Payment.PriceText(), j.Payment.BudgetText(), j.Timeouts.Run)
 }
 
-// String is where the ranks go, for a table: "eu-west,us-east, packed".
+// String returns the placement for a table:
 func (p Placement) String() string {
 	var words []string
 	for _, r := range p.Regions {
@@ -314,7 +312,7 @@ func (j Job) withDefaults(said func(field string) bool) Job {
 	return j
 }
 
-// nameFrom makes a job's name of its module's: "build/LM.wasm" → "lm", and "job" where nothing is left.
+// nameFrom derives a job's name from its module's: "build/LM.wasm" → "lm", and "job" if the result is empty.
 func nameFrom(module string) string {
 	if strings.HasPrefix(module, CIDScheme) {
 		return "job"

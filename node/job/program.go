@@ -20,9 +20,9 @@ var Never = map[string]string{
 	"privileged": "privileged containers are not possible on Starling: the provider's machine is not yours, and " +
 		"its other guests are strangers",
 	"hostMounts": neverMounts, "hostPath": neverMounts, "capAdd": neverCapabilities, "capabilities": neverCapabilities,
-	"docker.sock": "the provider's container engine is not given to any program on Starling: whoever has its " +
-		"socket owns the machine",
-	"devices": "devices of the provider's machine cannot be named on Starling: ask for resources.gpus, and the " +
+	"docker.sock": "the provider's container engine is not given to any program on Starling: its socket gives " +
+		"control of the machine",
+	"devices": "devices of the provider's machine cannot be named on Starling: use resources.gpus, and the " +
 		"engine gives the GPUs of your lease",
 	"securityContext": neverConfinement, "securityOpt": neverConfinement,
 	"hostNetwork": "the provider's own network is not possible on Starling: network is none or internet",
@@ -78,7 +78,7 @@ func imageName(image string) string {
 func checkProgram(j Job, ps *problems) {
 	switch j.Runtime {
 	case RuntimeDocker:
-		if j.Module != "" && j.Cluster == nil { // a cluster has none at all
+		if j.Module != "" && j.Cluster == nil { // a cluster has no module
 			ps.add("spec.module", "spec.image is given, too: write one of them")
 		}
 		checkImage(ps, j.Image)

@@ -6,18 +6,17 @@ import (
 	"time"
 )
 
-// Restart says when a rank's program is started again, and how often.
+// Restart says when a rank's program is restarted, and how often.
 //
-// Max bounds two things, each on its own: how often a rank may be taken to another provider after its provider was
-// lost, which happens under every policy, and how often its program is started again on the same lease because of
-// Policy.
+// Max bounds two counts separately: how often a rank is moved to another provider after the loss of its provider, which
+// happens under every policy, and how often its program is restarted on the same lease because of Policy.
 type Restart struct {
 	Max     int           `json:"max"`
 	Policy  RestartPolicy `json:"policy,omitempty"`
 	Backoff Span          `json:"backoff,omitzero"` // before the first time; doubled each time, up to MaxBackoff
 }
 
-// RestartPolicy says after which ends a program is started again on the same lease.
+// RestartPolicy selects the ends after which a program is restarted on the same lease.
 type RestartPolicy string
 
 // The restart policies.
@@ -43,7 +42,7 @@ func checkRestart(j Job, ps *problems) {
 	case RestartNever, RestartOnFailure:
 	case RestartAlways:
 		if j.Rounds != nil {
-			ps.add("spec.restart.policy", "a round is over when its program ends well: write on-failure")
+			ps.add("spec.restart.policy", "a round ends with its program's success: write on-failure")
 		}
 	default:
 		ps.add("spec.restart.policy", "%.40q, want never, on-failure or always", string(r.Policy))
@@ -51,7 +50,7 @@ func checkRestart(j Job, ps *problems) {
 	if b := time.Duration(r.Backoff); b < 0 || b > MaxBackoff {
 		ps.add("spec.restart.backoff", "%v, want 0s to %v", b, MaxBackoff)
 	} else if b > 0 && r.Policy == RestartNever {
-		ps.add("spec.restart.backoff", "nothing is started again: restart.policy is never")
+		ps.add("spec.restart.backoff", "no effect: restart.policy is never")
 	}
 }
 
@@ -106,7 +105,7 @@ type Health struct {
 	Interval    Span     `json:"interval"`
 	Timeout     Span     `json:"timeout"`
 	Retries     uint32   `json:"retries"`
-	StartPeriod Span     `json:"startPeriod,omitzero"` // failures do not count for so long after the start
+	StartPeriod Span     `json:"startPeriod,omitzero"` // failures do not count within this time after the start
 }
 
 // HTTPGet is a page of a container.

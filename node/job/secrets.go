@@ -11,19 +11,19 @@ import (
 	"github.com/starling-network/starling/node/runtime"
 )
 
-// Secret is a value that only the provider may read which runs the job. The job has its name and where the value comes
-// from; the value itself is among the job's Values.
+// Secret is a value that only the job's provider may read. The job has its name and the source of its value; the value
+// itself is in the job's Values.
 type Secret struct {
 	Name string `json:"name"`
 	// Env is the variable that the program finds it in; empty: it is a file under /run/secrets.
 	Env string `json:"env,omitempty"`
-	// File is the name of that file where it is not Name.
+	// File is the file's name if it is not Name.
 	File string `json:"file,omitempty"`
 	// From is where the user's side reads it: "env:VARIABLE" or "file:PATH".
 	From string `json:"from"`
 }
 
-// FileName is the secret's file under /run/secrets, "" for one that is a variable.
+// FileName returns the secret's file under /run/secrets; "" if it is a variable.
 func (s Secret) FileName() string {
 	switch {
 	case s.Env != "":
@@ -42,7 +42,7 @@ type Registry struct {
 	PasswordFrom string `json:"passwordFrom,omitempty"` // as Secret.From
 }
 
-// The places a secret's value can come from.
+// The sources of a secret's value.
 const (
 	FromEnv  = "env:"
 	FromFile = "file:"
@@ -78,7 +78,7 @@ func checkSecrets(j Job, ps *problems) {
 		case s.Env != "" && (plain || slices.ContainsFunc(others, func(o Secret) bool { return o.Env == s.Env })):
 			ps.add(field+".env", "%s is given twice", s.Env)
 		case s.File != "" && !validSecret(s.File):
-			ps.add(field+".file", "%.80q is not a file's name: it lies in %s", s.File, runtime.SecretsDir)
+			ps.add(field+".file", "file name: got %.80q, want a name in %s", s.File, runtime.SecretsDir)
 		case s.Env == "" && slices.ContainsFunc(others, func(o Secret) bool { return o.FileName() == s.FileName() }):
 			ps.add(field+".file", "%s is given twice", s.FileName())
 		}
@@ -110,7 +110,7 @@ func checkFrom(ps *problems, field, from string) {
 		ps.add(field, "missing: env:VARIABLE or file:PATH, where your side reads the value")
 	default:
 		ps.add(field, "a secret's value does not belong here: want env:VARIABLE or file:PATH, where your side "+
-			"reads it (what is written is not shown)")
+			"reads it (value hidden)")
 	}
 }
 
@@ -146,7 +146,7 @@ type Values struct {
 	Webhooks map[int][]byte    `json:"webhooks,omitempty"` // by place in Job.Webhooks
 }
 
-// Format keeps the values out of logs and errors, whatever the verb.
+// Format hides the values in logs and errors, for every verb.
 func (v Values) Format(w fmt.State, _ rune) {
 	_, _ = io.WriteString(w, "[secrets]") // a State is a buffer
 }

@@ -19,7 +19,8 @@ import (
 
 // Input is a file or directory that the program finds at Path.
 type Input struct {
-	Source string `json:"source"` // a path, cid:…, https://…[#sha256=…] or hf://…; {rank} stands for the rank's number
+	// a path, cid:…, https://…[#sha256=…] or hf://…; {rank} is replaced by the rank's number
+	Source string `json:"source"`
 	Path   string `json:"path"`
 }
 
@@ -40,7 +41,7 @@ type Blob struct {
 // CIDScheme begins a source that names content instead of a file.
 const CIDScheme = "cid:"
 
-// RankMark stands for the rank's number in an input's source.
+// RankMark is replaced by the rank's number in an input's source.
 const RankMark = "{rank}"
 
 // For is the source of the input for one rank.
@@ -99,8 +100,8 @@ func (j Job) In(dir string) Job {
 	return j
 }
 
-// WithBlobs returns the job with the contents of its sources. ErrInvalid if one of Sources is missing, or one that is
-// not among them is there.
+// WithBlobs returns the job with the contents of its sources. It returns ErrInvalid if one of Sources is missing, or if
+// blobs has a source that is not in Sources.
 func (j Job) WithBlobs(blobs map[string]Blob) (Job, error) {
 	j.Blobs = maps.Clone(blobs)
 	return j, j.Check()
@@ -300,7 +301,7 @@ func overlap(a, b string) bool {
 	return a == b || strings.HasPrefix(a, b+"/") || strings.HasPrefix(b, a+"/")
 }
 
-// badSource returns the problem of a source, "" if there is none.
+// badSource returns the problem of a source; "" if there is none.
 func badSource(source string) string {
 	switch {
 	case source == "":

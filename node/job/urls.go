@@ -18,7 +18,7 @@ const sumMark = "#sha256="
 // IsURL reports whether a source is of the web: providers read it from there.
 func IsURL(source string) bool { return strings.HasPrefix(source, web.Scheme) || IsHub(source) }
 
-// IsHub reports whether a source is a file of a model hub, of which the buyer's client finds URL and digest.
+// IsHub reports whether a source is a file of a model hub; the buyer's client finds its URL and digest.
 func IsHub(source string) bool { return strings.HasPrefix(source, hub.Scheme) }
 
 // WithSum returns a URL with the SHA-256 of its content.
@@ -54,7 +54,7 @@ func sumCID(text string) (string, error) {
 	return cid.NewCidV1(cid.Raw, mh).String(), nil
 }
 
-// badURL returns the problem of a source of the web, "" if there is none.
+// badURL returns the problem of a web source; "" if there is none.
 func badURL(source string) string {
 	if IsHub(source) {
 		if _, err := hub.Parse(strings.ReplaceAll(source, RankMark, "0")); err != nil {
@@ -81,7 +81,7 @@ func badURL(source string) string {
 // Here reports whether this content is on the buyer's peer.
 func (b Blob) Here() bool { return len(b.URLs) == 0 || b.Local }
 
-// badURLs returns the problem of the URLs of a source's content, "" if there is none.
+// badURLs returns the problem of the URLs of a source's content; "" if there is none.
 func (b Blob) badURLs(source string) string {
 	switch {
 	case len(b.URLs) > web.MaxURLs:

@@ -8,12 +8,13 @@ import (
 
 // Webhook is an address that the buyer's peer notifies of the job's changes of state.
 type Webhook struct {
-	URL        string   `json:"url"`                  // http or https
-	Events     []string `json:"events,omitempty"`     // of Events; none: all of them
-	SecretFrom string   `json:"secretFrom,omitempty"` // as Secret.From: signs the notices; empty: nothing is signed
+	URL    string   `json:"url"`              // http or https
+	Events []string `json:"events,omitempty"` // of Events; none: all of them
+	// like Secret.From: signs the notices; if empty, they are not signed
+	SecretFrom string `json:"secretFrom,omitempty"`
 }
 
-// Events are the states of which a webhook can be notified.
+// Events are the states with notices to webhooks.
 var Events = []string{"queued", "matching", "running", "settling", "succeeded", "failed", "stopped"}
 
 const (
@@ -22,7 +23,7 @@ const (
 	maxURL      = 2048
 )
 
-// Wants reports whether the webhook is notified of a state.
+// Wants reports whether the webhook gets notices of a state.
 func (w Webhook) Wants(event string) bool {
 	return len(w.Events) == 0 || slices.Contains(w.Events, event)
 }
@@ -40,8 +41,8 @@ func checkWebhooks(j Job, ps *problems) {
 			u.Scheme != "https":
 			ps.add(field+".url", "want an address such as https://example.org/hook of at most %d bytes", maxURL)
 		case u.User != nil:
-			ps.add(field+".url", "a password does not belong into an address: write secretFrom, which signs what "+
-				"is sent")
+			ps.add(field+".url", "password in the URL: write secretFrom, which signs the "+
+				"notices")
 		case u.Fragment != "":
 			ps.add(field+".url", "a fragment is never sent")
 		}

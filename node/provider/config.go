@@ -58,7 +58,7 @@ type Config struct {
 	// Coordinate is this peer's place in the network, zero while it is unknown; nil leaves it out of offers.
 	Coordinate func() market.Coordinate
 
-	// HoldTTL is how long units are set aside for a buyer that does not come back.
+	// HoldTTL is the time that units are held for a buyer.
 	HoldTTL time.Duration
 	// Retain is how long the outputs and logs of an ended execution are kept for its buyer, RetainBytes how much they
 	// may take together: the oldest go first.
@@ -67,7 +67,7 @@ type Config struct {
 
 	// Networks joins executions to the overlays of their clusters; nil: this provider joins no clusters.
 	Networks Networks
-	// Network is how far containers reach outside that ask for it; empty: nowhere.
+	// Network is the network access of containers that request it; empty means none.
 	Network egress.Mode
 }
 
@@ -78,8 +78,8 @@ type Market interface {
 	Offer(ctx context.Context, offers []market.Offer, envelopes [][]byte) error
 	// Order returns the next order received over gossip. Several goroutines call it.
 	Order(ctx context.Context) (market.Order, error)
-	// Reply sends a quote for such an order, with the offer behind it, back over the connections by which the order
-	// came. It does not wait.
+	// Reply sends a quote for such an order, with its offer, back over the connections from which the order came. It
+	// does not wait.
 	Reply(o market.Order, quote, offer []byte) error
 }
 
@@ -95,7 +95,7 @@ type Reputation interface {
 type Work interface {
 	// CPUMillis returns the processor time that a lease's executions have used.
 	CPUMillis(ctx context.Context, l market.LeaseID) uint64
-	// Digest returns the result of a lease's last execution, zero if there is none.
+	// Digest returns the result of a lease's last execution; zero if there is none.
 	Digest(l market.LeaseID) sign.Hash
 	// End lets nothing more begin under a lease, stops its programs with a grace, and returns when none runs.
 	End(ctx context.Context, l market.LeaseID, grace time.Duration) error

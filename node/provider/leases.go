@@ -21,7 +21,7 @@ import (
 // leases serves the steps of leases.
 type leases struct{ p *Provider }
 
-// handleLease takes one step of a lease for the buyer that asks.
+// handleLease takes one step of a lease for the requesting buyer.
 func (v leases) handleLease(
 	ctx context.Context, from peer.ID, req *marketpb.LeaseRequest,
 ) (*marketpb.LeaseReply, error) {
@@ -74,7 +74,7 @@ func (v leases) reserveEvent(ctx context.Context, from peer.ID, r *marketpb.Rese
 		return nil, err
 	}
 	if r.Units != o.UnitsPer {
-		return nil, &stream.Malformed{Reason: fmt.Sprintf("%d units, the order says %d", r.Units, o.UnitsPer)}
+		return nil, &stream.Malformed{Reason: fmt.Sprintf("units: got %d, want the order's %d", r.Units, o.UnitsPer)}
 	}
 	if err := v.p.cfg.Genesis.CheckPrice(market.Price(r.Price)); err != nil {
 		return nil, refusal(err)
@@ -148,7 +148,7 @@ func releaseEvent(by sign.Key, r *marketpb.Release) (lease.Event, error) {
 			return lease.ReleaseRequested{Lease: market.LeaseID(of.Lease), By: by}, nil
 		}
 	}
-	return nil, &stream.Malformed{Reason: "neither a hold nor a lease is named"}
+	return nil, &stream.Malformed{Reason: "request without a hold or lease"}
 }
 
 // reply converts the book's answer to the message for the wire.
@@ -188,7 +188,7 @@ func (v leases) reply(answer lease.Effect) (*marketpb.LeaseReply, error) {
 	return nil, fmt.Errorf("the book did not answer: %T", answer)
 }
 
-// record returns the lease in force of a line that the peer that asks commands; the line is named by its first lease.
+// record returns the lease in force of a line that the requesting peer commands. id is the line's first lease.
 func (v leases) record(from peer.ID, id []byte) (lease.Record, error) {
 	k, err := p2p.KeyFromPeerID(from)
 	if err != nil || len(id) != len(market.LeaseID{}) {
@@ -200,7 +200,7 @@ func (v leases) record(from peer.ID, id []byte) (lease.Record, error) {
 		return lease.Record{}, stream.Refuse("lease", "no such lease of yours here")
 	case r.Peer() != sign.Key(k) && r.Supervision > 0:
 		return lease.Record{}, stream.Refuse(string(market.ReasonSupervision),
-			fmt.Sprintf("somebody else commands this lease, under supervision epoch %d", r.Supervision))
+			fmt.Sprintf("another peer commands this lease under supervision epoch %d", r.Supervision))
 	case r.Peer() != sign.Key(k):
 		return lease.Record{}, stream.Refuse("lease", "no such lease of yours here")
 	}

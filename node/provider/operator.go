@@ -59,7 +59,7 @@ type Operator struct {
 	book    book
 	changed func() // the offers may have changed
 
-	turn chan struct{} // holds one token while nobody changes a setting
+	turn chan struct{} // holds one token while no setting is being changed
 	mu   sync.Mutex
 	now  settings
 	bad  map[market.UnitID]string // units withdrawn, with the fault of each
@@ -111,7 +111,7 @@ func (o *Operator) set(ctx context.Context, change func(*settings)) error {
 	return err
 }
 
-// asks returns the prices asked under settings.
+// asks returns the prices under settings.
 func asks(lots []Lot, s settings) map[market.Class]market.Price {
 	out := map[market.Class]market.Price{}
 	for _, l := range lots {
@@ -127,7 +127,7 @@ func asks(lots []Lot, s settings) map[market.Class]market.Price {
 // Paused reports whether the operator has paused the offers.
 func (o *Operator) Paused() bool { return o.settings().Paused }
 
-// Pause withdraws the offers and sells nothing new; leases go on. It holds until Resume, also after a restart.
+// Pause withdraws the offers and sells nothing new; leases continue. It is in force until Resume, even after a restart.
 func (o *Operator) Pause(ctx context.Context) error {
 	return o.set(ctx, func(s *settings) { s.Paused, s.Draining = true, false })
 }
@@ -169,9 +169,8 @@ func (o *Operator) SetPrice(ctx context.Context, c market.Class, price market.Pr
 	})
 }
 
-// Withdraw stops selling units, with the fault of each. Leases on them go on. They stay withdrawn until Readmit or
-// until the peer is started again, even if they look healthy meanwhile: a unit that was broken once needs a person's
-// look.
+// Withdraw stops selling units, with the fault of each. Leases on them continue. They stay withdrawn until Readmit or
+// the peer's restart, even if they look healthy meanwhile: a unit that failed needs an operator's check.
 func (o *Operator) Withdraw(bad map[market.UnitID]string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

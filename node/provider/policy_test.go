@@ -74,7 +74,7 @@ func TestBuyersOfLittleReputationAreRefused(t *testing.T) {
 		t.Errorf("a good one: %v", no)
 	}
 	no := q.admits(t.Context(), market.Order{Buyer: sign.Key{2}, Slots: 1}, time.Now())
-	if no == nil || no.Reason != market.ReasonReputation || !strings.Contains(no.Detail, "0.0062 here, at least 0.5000") {
+	if no == nil || no.Reason != market.ReasonReputation || !strings.Contains(no.Detail, "got 0.0062, want at least 0.5000") {
 		t.Errorf("a stranger: %v", no)
 	}
 	p.cfg.Policy.MinReputation = 0

@@ -49,15 +49,15 @@ import (
 type payments interface {
 	billing.Money
 	credits
-	// Promised reads the buyer's data about a lease's funding, and names the escrow; zero if there is none. Its
-	// refusals are for the buyer.
+	// Promised reads the buyer's funding data of a lease and returns the escrow; zero if there is none. Its refusals
+	// are for the buyer.
 	Promised(ctx context.Context, r lease.Record, funding []byte) (sign.Key, error)
 	// Activation returns the book's event for a lease with a first voucher checked in slot now.
 	Activation(s *billing.Meter, funding []byte, now market.Slot) lease.Event
 	// May returns nil when work may begin under an active lease, and else a refusal. It waits a moment for the lease's
 	// funds.
 	May(ctx context.Context, r lease.Record) error
-	// Run does the work beside the leases until ctx ends.
+	// Run does the work in addition to the leases until ctx ends.
 	Run(ctx context.Context)
 	// Accounts returns the known accounts of the leases.
 	Accounts() map[market.LeaseID]settle.Account
@@ -83,7 +83,7 @@ type Provider struct {
 	board    *offers.Board
 	quotes   *quotes
 	pay      payments
-	fees     *fees.Fees // nil if nothing is claimed
+	fees     *fees.Fees // nil if no fees are paid
 	exec     *service.Service
 	work     Work // exec, or a test's
 	overlays overlays
@@ -92,9 +92,9 @@ type Provider struct {
 
 // Timing of leases, in slots and as multiples of the metering interval.
 const (
-	startWithinIntervals = 10 // a lease's start may differ from our slot by so much
+	startWithinIntervals = 10 // the largest difference of a lease's start from the own slot
 	minStartSlots        = 100
-	activateIntervals    = 6 // and it must be paid for within so much: buyers take 5 intervals and 50 slots
+	activateIntervals    = 6 // the time limit of its payment: buyers take 5 intervals and 50 slots
 	minActivateSlots     = 75
 
 	// signTTL, and signSlots, is how much longer than its hold a signed lease may wait to be activated: its buyer signs
@@ -104,7 +104,7 @@ const (
 )
 
 // leaseRates bound the steps of leases, each of which may cost a write to the journal. A buyer of hundreds of units
-// takes three for each.
+// makes three steps for each.
 func leaseRates() *admit.Rates {
 	return admit.NewRates(admit.Rate{PerSecond: 50, Burst: 800}, admit.Rate{PerSecond: 100, Burst: 1600},
 		admit.Rate{PerSecond: 200, Burst: 3200})
@@ -206,7 +206,7 @@ func (p *Provider) newBoard(ctx context.Context) (*offers.Board, error) {
 	})
 }
 
-// Run sells until ctx ends. Programs that run then go on for the next process.
+// Run sells until ctx ends. Running programs run on for the next process.
 func (p *Provider) Run(ctx context.Context) error {
 	p.meters.Restart(ctx)
 	if err := p.exec.Restore(ctx); err != nil {
@@ -269,7 +269,7 @@ func (p *Provider) keepBook(ctx context.Context, fail context.CancelCauseFunc) (
 	}
 }
 
-// feeless returns the reason why no further lease can be sold for want of fees: "" if one can.
+// feeless returns the reason why no further lease can be sold because of missing fees: "" if one can.
 func (p *Provider) feeless() string {
 	if p.fees == nil {
 		return ""
@@ -277,8 +277,8 @@ func (p *Provider) feeless() string {
 	return p.fees.Short(p.ledger.Book())
 }
 
-// watchFees reads the key's lamports while something is for sale, or sold, until ctx ends. The offers are withdrawn
-// while there are too few.
+// watchFees reads the key's lamports while units are for sale, or sold, until ctx ends. The offers are withdrawn while
+// the key has too few.
 func (p *Provider) watchFees(ctx context.Context) {
 	if p.fees == nil {
 		return
@@ -293,7 +293,7 @@ func (p *Provider) watchFees(ctx context.Context) {
 		why := p.feeless()
 		switch {
 		case why != "" && last == "":
-			p.cfg.Log.Warn("nothing is sold: "+why+"; send it some SOL", "key", p.self)
+			p.cfg.Log.Warn("nothing is sold: "+why+"; send SOL to the key", "key", p.self)
 		case why == "" && last != "":
 			p.cfg.Log.Info("there is SOL for fees again: offers are made")
 		}
@@ -309,7 +309,7 @@ func (p *Provider) watchFees(ctx context.Context) {
 	}
 }
 
-// lasts returns how long so many slots take, at their nominal length.
+// lasts returns the nominal duration of a number of slots.
 func (p *Provider) lasts(slots uint64) time.Duration {
 	const century = 100 * 365 * 24 * time.Hour // and no more: it must fit a Duration
 	hi, millis := bits.Mul64(slots, p.cfg.Genesis.SlotMillis)
@@ -319,11 +319,11 @@ func (p *Provider) lasts(slots uint64) time.Duration {
 	return time.Duration(millis) * time.Millisecond
 }
 
-// Accounts returns the accounts of leases that are paid from escrows, also of those that ended long ago.
+// Accounts returns the accounts of leases that are paid from escrows, including ended leases.
 func (p *Provider) Accounts() map[market.LeaseID]settle.Account { return p.pay.Accounts() }
 
 // Members returns the number of executions of this peer that are members of a cluster.
 func (p *Provider) Members() int { return p.exec.Members() }
 
-// Blobs returns the files that executions need: programs and inputs of those that have not ended, and outputs of all.
+// Blobs returns the files that executions need: outputs of all executions, and programs and inputs of running ones.
 func (p *Provider) Blobs() map[cid.Cid]bool { return p.exec.Blobs() }

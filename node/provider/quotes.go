@@ -33,8 +33,8 @@ const (
 	quoteValidity = time.Minute
 	// maxQuoteAddrs is how many bytes of addresses a quote carries.
 	maxQuoteAddrs = 1024
-	// maxAnswering is how many gossiped orders are answered at a time, all of which may wait for the chain. Others
-	// wait, and are dropped if too many do.
+	// maxAnswering is the number of gossiped orders that are answered at a time; all of them may wait for the chain.
+	// Others wait, or are dropped if too many wait.
 	maxAnswering = 32
 
 	// Limits of one buyer's requests to this provider, so that free orders cannot freeze it.
@@ -156,7 +156,7 @@ func (q *quotes) orderFrom(from peer.ID, envelope []byte) (market.Order, error) 
 	return o, nil
 }
 
-// refusal converts an error to one that the other peer may see.
+// refusal converts an error to a refusal that the other peer may see.
 func refusal(err error) error {
 	if r, ok := errors.AsType[*market.Refusal](err); ok {
 		return stream.Refuse(string(r.Reason), r.Error())
@@ -184,8 +184,7 @@ func (q *quotes) listen(ctx context.Context) error {
 	return g.Wait()
 }
 
-// answer sends a quote for a gossiped order on its way to the buyer, if this provider is drawn for it. Nobody is
-// dialled.
+// answer sends a quote for a gossiped order back towards the buyer, if this provider is drawn for it. It dials no peer.
 func (q *quotes) answer(ctx context.Context, o market.Order) {
 	if o.Peer() == q.p.self || !match.Drawn(o, q.p.self) {
 		return
@@ -208,7 +207,7 @@ func (q *quotes) admits(ctx context.Context, o market.Order, now time.Time) *mar
 	if least := p.cfg.Policy.MinReputation; least > 0 {
 		if s := p.cfg.Reputation.Scores(reputation.Buyer, o.Peer())[0]; s.Millionths < least {
 			return market.Refuse(market.ReasonReputation,
-				"your reputation as a buyer is %.4f here, at least %.4f is asked",
+				"your reputation as a buyer: got %.4f, want at least %.4f",
 				float64(s.Millionths)/1e6, float64(least)/1e6)
 		}
 	}
@@ -245,7 +244,7 @@ const (
 	probeWait  = 2 * time.Second
 )
 
-// probes remember which runtimes could start something: a provider must not be paid for work that it cannot do.
+// probes remember which runtimes can start programs: a provider must not be paid for work that it cannot do.
 type probes struct {
 	mu    sync.Mutex
 	known map[string]probed // by runtime
@@ -256,7 +255,7 @@ type probed struct {
 	err error
 }
 
-// ready asks the runtime's engine, at most once in a while, and returns its error.
+// ready probes the runtime's engine, at a limited rate, and returns its error.
 func (p *probes) ready(ctx context.Context, name string, r runtime.Prober, now time.Time, log *slog.Logger) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -85,7 +85,7 @@ func containers(runtimes map[string]runtime.Runtime) bool {
 // away.
 const overlaysAgain = 2 * time.Minute
 
-// overlays knows whether programs here can be members of clusters.
+// overlays checks whether programs here can be members of clusters.
 type overlays struct {
 	none atomic.Bool // no program can be given a network
 }

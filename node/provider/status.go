@@ -32,7 +32,7 @@ type Status struct {
 	Reason   string    // of Feeless
 	Until    time.Time // when the hours change; the zero time if they never do
 	Hours    string
-	Leases   int // live ones and holds
+	Leases   int // live leases and holds
 	Runtimes []string
 	Lots     []LotStatus
 	Sick     []SickUnit
@@ -53,7 +53,7 @@ type LotStatus struct {
 type SickUnit struct {
 	Unit   market.Unit
 	Reason string
-	Leased bool // somebody has it still
+	Leased bool // still leased
 }
 
 // Status returns the current inventory and state.
@@ -123,7 +123,7 @@ type Sold struct {
 	Lot      Lot // of its units; without units when its class is no longer sold
 }
 
-// Sold lists the holds and leases, live ones and those that ended recently.
+// Sold lists the holds, the live leases, and leases that ended recently.
 func (p *Provider) Sold() []Sold {
 	var out []Sold
 	for r := range p.ledger.Book().Records() {
@@ -136,7 +136,7 @@ func (p *Provider) Sold() []Sold {
 	return out
 }
 
-// Inventory returns the root over the ids of all units for sale, free or not, as in a registration on chain. It is zero
+// Inventory returns the root of the IDs of all units for sale, free or not, as in a registration on chain. It is zero
 // if there are none.
 func (p *Provider) Inventory() sign.Hash {
 	units := p.ledger.Book().Units()

@@ -74,7 +74,7 @@ func (v leases) handleSupervise(
 	return &marketpb.LeaseReply{Step: &marketpb.LeaseReply_Supervised{Supervised: out}}, nil
 }
 
-// unseen lists receipts of a line after those that are known. Leases that are not named are not asked for.
+// unseen lists receipts of a line after those in seen. Leases that are not in seen are omitted.
 func (v leases) unseen(
 	ctx context.Context, first market.LeaseID, seen []*marketpb.SeenReceipts,
 ) (*marketpb.Supervised, error) {

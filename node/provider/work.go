@@ -74,7 +74,7 @@ func leaseOf(r lease.Record) executor.Lease {
 	}
 }
 
-// Simulated reports whether any of a lease's units is no hardware at all.
+// Simulated reports whether any of a lease's units is simulated.
 func (v room) Simulated(units []market.UnitID) bool {
 	return slices.ContainsFunc(v.p.cfg.Lots, func(l Lot) bool {
 		leased := func(u market.Unit) bool { return slices.Contains(units, u.ID) }
@@ -82,10 +82,10 @@ func (v room) Simulated(units []market.UnitID) bool {
 	})
 }
 
-// Over returns the leases that are over and settled.
+// Over returns the ended and settled leases.
 func (v room) Over(executed []market.LeaseID) []market.LeaseID { return v.p.meters.Over(executed) }
 
-// Forgotten drops the meter of a lease of which no file is left.
+// Forgotten drops the meter of a lease whose files are all removed.
 func (v room) Forgotten(l market.LeaseID) { v.p.meters.Forgotten(l) }
 
 // Measures returns nil while a hold is not active yet, named an overlay key, and is commanded by a peer.
@@ -93,7 +93,7 @@ func (v room) Measures(id market.HoldID, by sign.Key) error {
 	r, ok := v.p.ledger.Book().Hold(id)
 	switch {
 	case !ok || r.Peer() != by:
-		return errors.New("no such hold of yours here")
+		return errors.New("no such hold of the caller")
 	case !r.Overlay:
 		return errors.New("this hold is no member's of a cluster")
 	case r.State != lease.Held && r.State != lease.Signed:
@@ -102,7 +102,7 @@ func (v room) Measures(id market.HoldID, by sign.Key) error {
 	return nil
 }
 
-// Serves reports whether a live hold or lease of a cluster is commanded by a peer.
+// Serves reports whether by commands a live hold or lease of a cluster.
 func (v room) Serves(by sign.Key) bool {
 	for r := range v.p.ledger.Book().Records() {
 		if r.Overlay && r.State.Live() && r.Peer() == by {

@@ -39,10 +39,10 @@ type Votes interface {
 
 // Guards is the claims of several voucher keys, which guarded escrows pay.
 type Guards interface {
-	// Guarded reads such a claim from its transaction.
+	// Guarded reads a guarded claim from its transaction.
 	Guarded(ctx context.Context, id sign.Signature) (rewards.Guarded, error)
-	// Naming returns the newest final transactions that name an account since a slot, at most so many: also when escrow
-	// and account are gone.
+	// Naming returns the newest final transactions since a slot that name an account, at most most. It also works after
+	// escrow and account are closed.
 	Naming(ctx context.Context, named sign.Key, from market.Slot, most int) ([]sign.Signature, error)
 }
 

@@ -106,7 +106,7 @@ func (s *Service) awardOf(ctx context.Context, l *look, of subject, p account.Pa
 	return rewards.Award{}, errors.Join(errs...)
 }
 
-// tidy takes back the rent of ballots and votes of this peer that are over.
+// tidy reclaims the rent of this peer's ended ballots and votes.
 func (s *Service) tidy(ctx context.Context, l *look) error {
 	var errs []error
 	for at, b := range l.ballots {
@@ -224,7 +224,7 @@ func (s *Service) past(ctx context.Context, l *look, of subject, guarded []rewar
 	return p, nil
 }
 
-// Status is how rewards stood at the last look.
+// Status returns the state of rewards at the last pass.
 func (s *Service) Status() Status {
 	s.mu.Lock()
 	defer s.mu.Unlock()

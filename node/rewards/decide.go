@@ -51,7 +51,7 @@ func (s *Service) decide(ctx context.Context, l *look, of subject, e rewards.Epo
 	return errors.Join(errs...)
 }
 
-// maxDue is how many ballots on an epoch's rewards a peer looks at, those of the newest turns.
+// maxDue is the number of ballots on an epoch's rewards that a peer considers, those of the newest turns.
 const maxDue = 3
 
 // due is a ballot that counts: the first in a turn that the turn's voter opened.
@@ -61,8 +61,7 @@ type due struct {
 	turn uint64
 }
 
-// due are the ballots on an epoch's rewards that can be voted on and count, the newest turn first; or one that was
-// carried.
+// due returns the votable ballots on an epoch's rewards that count, the newest turn first; or a carried one.
 func (l *look) due(of subject, turns rewards.Turns) (out []due, carried *due) {
 	for at, b := range l.ballots {
 		if b.Subject != account.SubjectRewards || b.Done ||
@@ -72,7 +71,7 @@ func (l *look) due(of subject, turns rewards.Turns) (out []due, carried *due) {
 		if b.Carried() {
 			return nil, &due{Ballot: b, at: at}
 		}
-		// the slot in which it was opened; Opened is the one that its proposer named
+		// the slot in which it was opened; Opened is the proposer's claim
 		turn, begun := turns.At(b.Ends - l.network.Params.Votes.VotingSlots)
 		if whose, ok := turns.Of(turn); begun && ok && whose == b.Proposer && uint64(l.now) <= b.Ends {
 			out = append(out, due{b, at, turn})
@@ -131,14 +130,14 @@ func (s *Service) confirm(ctx context.Context, l *look, e rewards.Epoch, at sign
 		}
 		return err
 	}
-	if err := s.keep.table(ctx, t, award); err != nil { // others ask for it before they vote
+	if err := s.keep.table(ctx, t, award); err != nil { // other peers request it before they vote
 		return err
 	}
 	return s.vote(ctx, l, at, cast.Ballot, b)
 }
 
-// wrong reports whether an error is about the table that a ballot names, so that it is not looked at again. That one
-// peer showed no proof of it, or a false one, says nothing about the table.
+// wrong reports whether an error refutes the table that a ballot names, so that the ballot is not checked again. A peer
+// with a missing or false proof does not refute the table.
 func wrong(err error) bool {
 	for _, is := range []error{ErrRoot, ErrShared, rewards.ErrTable, rewards.ErrShort} {
 		if errors.Is(err, is) {
@@ -148,7 +147,7 @@ func wrong(err error) bool {
 	return false
 }
 
-// maxHolders is the number of peers asked for a table: its proposer first and then the other verifiers, by bonded
+// maxHolders is the number of peers that a table is requested from: its proposer, then the other verifiers by bonded
 // stake.
 const maxHolders = 32
 
@@ -170,9 +169,8 @@ func (s *Service) holders(l *look, b account.Ballot) []sign.Key {
 	return out
 }
 
-// check checks the table of a ballot against all data of this peer, and returns it with its payments. The table is the
-// one that the ballot names, from any peer; a holder that cannot show the certificates behind it says nothing about the
-// others.
+// check checks the table of a ballot against all data of this peer, and returns it with its payments. Any peer may send
+// the table that the ballot names. A holder without the certificates behind it does not count against others.
 func (s *Service) check(
 	ctx context.Context, l *look, e rewards.Epoch, b account.Ballot,
 ) (t rewards.Table, a rewards.Award, err error) {
@@ -347,8 +345,8 @@ func (l *look) shared(epoch uint64, source uint8) (shared [rewards.Sources]uint6
 	return shared
 }
 
-// vote confirms a ballot whose count this peer shares. former is the ballot that it confirmed before, zero for none.
-// The vote is journalled first, so that its rent is reclaimed later.
+// vote confirms a ballot whose count this peer shares. former is the ballot that it confirmed before; zero if none. The
+// vote is journalled first, so that its rent is reclaimed later.
 func (s *Service) vote(ctx context.Context, l *look, at, former sign.Key, b account.Ballot) error {
 	mine := s.address(*l.mine)
 	note := account.VoteAddress(s.cfg.Genesis.Program, b.Topic(at), mine)
@@ -363,7 +361,7 @@ func (s *Service) vote(ctx context.Context, l *look, at, former sign.Key, b acco
 	return err
 }
 
-// accept sets a carried root's payout aside. A second acceptance is refused, and nothing is lost.
+// accept sets a carried root's payout aside. The program refuses a second acceptance, which costs nothing.
 func (s *Service) accept(ctx context.Context, l *look, at sign.Key, b account.Ballot) error {
 	g, r := s.cfg.Genesis, b.Rewards
 	payout := account.PayoutAddress(g.Program, g.Escrow, r.Source, r.Epoch)

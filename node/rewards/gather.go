@@ -21,14 +21,14 @@ type Kind uint8
 
 // The kinds; their numbers are those of the stream.
 const (
-	Units        Kind = 1 // ids of a provider's units of which there are certificates
+	Units        Kind = 1 // IDs of a provider's units with certificates
 	Certificates Kind = 2 // of one of them
 	Table        Kind = 3 // that a ballot names
 	Payees       Kind = 4 // under a root
 	Guarded      Kind = 5 // names of claims that were paid under a guardian's word
 )
 
-// Document names something that can be asked for.
+// Document identifies a document that can be requested.
 type Document struct {
 	Kind     Kind
 	Epoch    uint64
@@ -94,7 +94,7 @@ func (r *archive) proofs(ctx context.Context, d Document) ([]byte, error) {
 	return out, err
 }
 
-// read asks a peer for a document; this peer has its own.
+// read requests a document from a peer; this peer has its own.
 func (r *archive) read(ctx context.Context, from sign.Key, d Document, most int) ([]byte, error) {
 	if from == r.cfg.Key {
 		return r.Document(ctx, d)
@@ -103,28 +103,28 @@ func (r *archive) read(ctx context.Context, from sign.Key, d Document, most int)
 }
 
 const (
-	// gatherers is the number of providers asked at a time, gatherTime the time of one for all its units: a slower one
-	// is asked again, and its certificates are kept.
+	// gatherers is the number of providers that are requested at a time. gatherTime is the time limit of one provider
+	// for all its units: a slower one gets another request, and its certificates are kept.
 	gatherers  = 16
 	gatherTime = 2 * time.Minute
 	// checkTime bounds the time to see the certificates behind a table.
 	checkTime = 10 * time.Minute
 )
 
-// asked is the providers with fetched certificates of an epoch, and the slot of the last requests.
+// asked has the providers with fetched certificates of an epoch, and the slot of the last requests.
 type asked struct {
 	had  map[sign.Key]bool
 	last market.Slot
 }
 
-// gatherer fetches the documents of others. Only one look at a time uses it.
+// gatherer fetches other peers' documents. Only one pass at a time uses it.
 type gatherer struct {
 	*archive
 	gathered map[uint64]*asked // by epoch
 }
 
 // gather fetches every provider's certificates of an epoch, once each, and keeps the good ones. A provider that does
-// not answer, or has none of an epoch that was just over, is asked again, but not at each look.
+// not answer, or has none of an epoch that has just ended, gets another request, but not in each pass.
 func (r *gatherer) gather(ctx context.Context, l *look, e rewards.Epoch) error {
 	a := r.gathered[e.Number]
 	wait := rewards.TurnSlots(l.network.Params.Votes) / 2
@@ -189,7 +189,7 @@ func (r *gatherer) gatherFrom(ctx context.Context, p sign.Key, e rewards.Epoch) 
 	return nil
 }
 
-// fetch asks a peer for the certificates of a unit and checks each: nothing is believed of which anything is wrong.
+// fetch requests the certificates of a unit from a peer and checks each. If any is wrong, all are refused.
 func (r *archive) fetch(
 	ctx context.Context, from sign.Key, e rewards.Epoch, u rewards.UnitKey,
 ) ([]audit.Certificate, error) {
@@ -202,7 +202,7 @@ func (r *archive) fetch(
 	if err != nil {
 		return nil, err
 	}
-	// Before each is looked at closely: all are of this unit, in order, each once.
+	// First check that all are of this unit, in order and unique.
 	if _, err := rewards.Count(e, u, cs); err != nil {
 		return nil, err
 	}

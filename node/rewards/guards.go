@@ -21,11 +21,11 @@ type warded struct {
 
 var errNotListed = errors.New("the claims of that epoch are not together yet")
 
-// maxNamed is how many transactions of an escrow are looked through for claims.
+// maxNamed is the number of an escrow's transactions that are searched for claims.
 const maxNamed = 4 * rewards.MaxGuardedBy
 
-// noteWards records the leases with vouchers that this peer signs, and when an epoch is over the claims in it. The
-// chain remembers these also when the escrow is gone.
+// noteWards records the leases with vouchers that this peer signs and, when an epoch has ended, the claims in it. The
+// chain keeps the claims after the escrow is closed.
 func (s *Service) noteWards(ctx context.Context, l *look) error {
 	if s.cfg.Wards == nil {
 		return nil
@@ -124,8 +124,8 @@ func (r *archive) names(ctx context.Context, d Document) ([]byte, error) {
 	return out, err
 }
 
-// gatherGuarded asks a peer which claims were paid under its word in an epoch, and keeps those of which the chain says
-// so. Of one that names something else nothing more is believed.
+// gatherGuarded requests the claims that were paid with a peer's signature in an epoch, and keeps those that the chain
+// confirms. After a wrong one, the rest is ignored.
 func (r *gatherer) gatherGuarded(ctx context.Context, l *look, p sign.Key, epoch uint64) error {
 	b, err := r.read(ctx, p, Document{Kind: Guarded, Epoch: epoch, Provider: p}, maxGuarded)
 	if errors.Is(err, ErrNoDocument) {
@@ -152,8 +152,8 @@ func (r *archive) guards(ctx context.Context, l *look, of subject) (rewards.Guar
 	return l.guards(all, of), err
 }
 
-// guards are the claims in the mint of a pool, of an epoch, that a registered peer is paid for; of the emission there
-// are none.
+// guards returns the claims of an epoch in the mint of a pool that a registered peer is paid for; the emission has
+// none.
 func (l *look) guards(all []rewards.Guarded, of subject) rewards.Guards {
 	if of.source == 0 {
 		return rewards.Guards{}

@@ -31,7 +31,7 @@ var (
 	mineTable        = journal.Define[string, Mine]("rewardmine")         // by epoch/source
 	// guardedTable is by transaction.
 	guardedTable = journal.Define[sign.Signature, rewards.Guarded]("rewardclaim")
-	wardTable    = journal.Define[sign.Key, warded]("rewardward") // by escrow: one that this peer guards, or did
+	wardTable    = journal.Define[sign.Key, warded]("rewardward") // by escrow: escrows that this peer guards, or did
 )
 
 // keep is the journal, with the last counts of each epoch's certificates.
@@ -39,7 +39,7 @@ type keep struct {
 	store journal.Store
 
 	mu      sync.Mutex
-	counted map[uint64]*counted // by epoch, of those that were counted in this process
+	counted map[uint64]*counted // by epoch; epochs that were counted in this process
 }
 
 // counted is the counts of an epoch's units, and the units with newer certificates.
@@ -208,7 +208,7 @@ func (k *keep) countAll(ctx context.Context, e rewards.Epoch) (map[rewards.UnitK
 	return out, errors.Join(append(errs, err)...)
 }
 
-// units are those of a provider of which there are certificates.
+// units returns a provider's units with certificates.
 func (k *keep) units(ctx context.Context, e rewards.Epoch, provider sign.Key) ([]market.UnitID, error) {
 	var out []market.UnitID
 	err := k.each(ctx, e, provider.String()+"/", func(u rewards.UnitKey, _ audit.Certificate) {
@@ -225,10 +225,10 @@ func (k *keep) certificates(ctx context.Context, e rewards.Epoch, u rewards.Unit
 	return out, k.each(ctx, e, unitPrefix(u), func(_ rewards.UnitKey, c audit.Certificate) { out = append(out, c) })
 }
 
-// awardKey is where the table of a hash, or the payees under a root, are kept.
+// awardKey returns the key of the table with a hash, or of the payees under a root.
 func awardKey(epoch uint64, root sign.Hash) string { return hex16(epoch) + "/" + root.String() }
 
-// table keeps a table that this peer proposed or found right, and its payees. It is given to all peers that ask.
+// table keeps a table that this peer proposed or found correct, with its payees. All peers may request it.
 func (k *keep) table(ctx context.Context, t rewards.Table, a rewards.Award) error {
 	if err := k.award(ctx, a); err != nil {
 		return err
@@ -246,7 +246,7 @@ func (k *keep) awarded(ctx context.Context, epoch uint64, root sign.Hash) ([]byt
 	return a.Payees, err
 }
 
-// forget deletes the data of epochs before one, for which no table can be accepted. This peer's payments stay.
+// forget deletes the data of earlier epochs, for which no table can be accepted. This peer's payments stay.
 func (k *keep) forget(ctx context.Context, epoch uint64, v account.Votes, slots uint64) error {
 	e, err := rewards.EpochOf(v, slots, epoch)
 	if err != nil {

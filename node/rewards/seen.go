@@ -8,7 +8,7 @@ import (
 	"github.com/starling-network/starling/verify/audit"
 )
 
-// maxWindows bounds the memory of windows between looks.
+// maxWindows bounds the windows that are remembered between passes.
 const maxWindows = 1024
 
 // checkOne verifies a certificate against this peer's data about its window, noted or still available.

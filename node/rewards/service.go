@@ -22,9 +22,9 @@ import (
 )
 
 var (
-	// ErrRoot means that a ballot's root is not that of the table behind it.
+	// ErrRoot means that a ballot's root is not the root of its table.
 	ErrRoot = errors.New("the ballot's root is not that of its table")
-	// ErrShared reports that a table divides another sum than there is.
+	// ErrShared reports that a table divides another sum than the available one.
 	ErrShared = errors.New("the table divides something else than there is")
 	// ErrNoDocument reports that a peer does not have a document.
 	ErrNoDocument = errors.New("no such document")
@@ -40,7 +40,7 @@ type Sight interface {
 	Recent() (audit.Recent, error)
 }
 
-// Peers asks another peer for a document, of at most so many bytes.
+// Peers requests a document of at most most bytes from another peer.
 type Peers interface {
 	Read(ctx context.Context, from sign.Key, d Document, most int) ([]byte, error)
 }
@@ -57,7 +57,7 @@ type Config struct {
 	Records func() []audit.Record
 	// Wards are the escrows that this peer signs vouchers of as a guardian; nil: none.
 	Wards func() []sign.Key
-	// Every is how often the loop looks.
+	// Every is the interval of the loop.
 	Every time.Duration
 	Log   *slog.Logger
 }
@@ -66,7 +66,7 @@ type Config struct {
 type Service struct {
 	*gatherer
 
-	turn chan struct{} // holds one during a look
+	turn chan struct{} // holds one token during a pass
 
 	mu      sync.Mutex
 	status  Status
@@ -91,10 +91,10 @@ func New(cfg Config) *Service {
 	}
 }
 
-// maxBehind is how many epochs back are looked at, at most: a month may have more.
+// maxBehind is the largest number of past epochs that are considered: a month may have more.
 const maxBehind = 32
 
-// Run looks at the chain and does the due work until ctx ends.
+// Run reads the chain and does the due work until ctx ends.
 func (s *Service) Run(ctx context.Context) error {
 	said := ""
 	for ctx.Err() == nil {
@@ -113,11 +113,11 @@ func (s *Service) Run(ctx context.Context) error {
 	return nil
 }
 
-// looksInTurn is the least number of this peer's looks in a turn: it has to see the ballot, to fetch the certificates
+// looksInTurn is the least number of this peer's passes in a turn: it has to see the ballot, to fetch the certificates
 // behind it, and to vote.
 const looksInTurn = 8
 
-// pace is how long to wait until the next look.
+// pace returns the time until the next pass.
 func (s *Service) pace() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -127,12 +127,12 @@ func (s *Service) pace() time.Duration {
 	return s.cfg.Every
 }
 
-// look is the state of things that one look goes by.
+// look is the state of one pass.
 type look struct {
 	now      market.Slot
-	any      bool   // epoch is over
-	from     uint64 // oldest epoch that is looked at
-	last     uint64 // newest epoch that is over
+	any      bool   // epoch is an ended epoch
+	from     uint64 // oldest epoch of the pass
+	last     uint64 // newest ended epoch
 	payouts  map[subject]account.Payout
 	network  account.Network
 	peers    []account.Provider
@@ -141,7 +141,7 @@ type look struct {
 	holdings map[uint8]uint64 // by source
 }
 
-// Look does everything that can be done now.
+// Look does all work that is due.
 func (s *Service) Look(ctx context.Context) error {
 	select {
 	case s.turn <- struct{}{}:
@@ -248,7 +248,7 @@ func (l *look) sources() iter.Seq[uint8] {
 	}
 }
 
-// source is the account that rewards of a source come from, mint the token that they are paid in.
+// source returns the account that rewards of a source are paid from, and the mint of their token.
 func (s *Service) source(l *look, source uint8) sign.Key {
 	if source == 0 {
 		return account.EmissionAddress(s.cfg.Genesis.Program, s.cfg.Genesis.Escrow)
@@ -277,7 +277,7 @@ func (l *look) counts() bool {
 	return l.mine != nil && l.mine.Bonded > 0 && l.network.Bonded >= l.network.Params.Votes.LeastBonded
 }
 
-// address is that of a registration.
+// address returns the address of a registration.
 func (s *Service) address(p account.Provider) sign.Key {
 	return account.ProviderAddress(s.cfg.Genesis.Program, s.cfg.Genesis.Escrow, p.Peer)
 }

@@ -34,7 +34,8 @@ const (
 )
 
 var (
-	// Lengths are looked at beside: in a pattern each bound is as many states, made whenever a program of ours starts.
+	// Lengths are checked separately: a bound in a pattern adds that many states, which are compiled at each start of a
+	// program.
 	idPattern  = regexp.MustCompile(`^[A-Za-z0-9_-][A-Za-z0-9._-]*$`)
 	gpuPattern = regexp.MustCompile(`^[A-Za-z0-9/_-]+$`)
 	envPattern = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
@@ -53,7 +54,7 @@ func validEnv(name string) bool {
 	return len(name) <= 256 && envPattern.MatchString(name)
 }
 
-// Check holds the spec to every rule that needs no look at the disk. Its errors are *SpecError.
+// Check holds the spec to every rule that can be checked without the disk. Its errors are *SpecError.
 func (s Spec) Check() error {
 	if !validID(s.ID) {
 		return &SpecError{"ID", fmt.Sprintf("%q is not 1 to 128 of [A-Za-z0-9._-]", s.ID)}
@@ -239,7 +240,7 @@ func (s Spec) checkMounts() error {
 	return nil
 }
 
-// systemDirs are directories without which hardly any image works, kernelDirs those that are the engine's.
+// systemDirs are directories that nearly every image needs. kernelDirs belong to the engine.
 var (
 	systemDirs = []string{
 		"/bin", "/boot", "/etc", "/lib", "/lib32", "/lib64", "/sbin",
@@ -254,7 +255,7 @@ func HidesSystem(guest string) bool {
 		slices.ContainsFunc(kernelDirs, func(dir string) bool { return within(guest, dir) })
 }
 
-// ownPlaces are where nothing may be mounted, nor around them.
+// ownPlaces returns paths at, above or below which no mount is allowed.
 func (s Spec) ownPlaces() []string {
 	places := []string{ControlDir, SecretsDir}
 	if s.Overlay != nil {

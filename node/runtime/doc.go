@@ -7,12 +7,11 @@
 //	          Start            ends by itself, by Stop, by a limit
 //	(none) ──────────▶ running ───────────────────────────────────▶ ended ──── Destroy ───▶ (none)
 //	                     │  ▲                                         ▲
-//	      peer dies      ▼  │ Recover within the grace                │ grace over: reason "lost"
+//	      peer dies      ▼  │ Recover within the grace                │ grace ends: reason "lost"
 //	                   alone ─────────────────────────────────────────┘
 //
-// The Handle that Start returns is all a peer must journal. After a restart it calls Recover with it and goes on as
-// before; an execution that nobody recovers within the runtime's grace ends by itself, so that a peer that never
-// returns leaves nothing running.
+// A peer journals the Handle that Start returns, and passes it to Recover after a restart. An execution that is not
+// recovered within the runtime's grace ends, so a peer that never returns leaves no program running.
 //
 // Every implementation passes the same conformance test, runtimetest.Run.
 package runtime

@@ -27,7 +27,7 @@ var (
 	ErrNoVolume = errors.New("no volume can be given")
 	// ErrEngine means that the container engine does not answer.
 	ErrEngine = errors.New("container engine does not answer")
-	// ErrDevice means that a device was asked for that is not there or cannot be given.
+	// ErrDevice means that a requested device does not exist or is not available.
 	ErrDevice = errors.New("device cannot be given")
 	// ErrEnded reports that the call needs a running execution and this one has ended.
 	ErrEnded = errors.New("execution has ended")
@@ -46,13 +46,13 @@ var (
 	ErrClosed = errors.New("runtime is closed")
 )
 
-// Failure is an error with a class and advice for the other side. Its cause is for the operator's log alone: it may
-// quote an engine or a stranger, and name parts of this machine's network.
+// Failure is an error with a class and advice for the other side. Its cause is only for the operator's log: it may
+// quote an engine or a stranger and name hosts of the local network.
 type Failure struct {
 	Class  error  // one of the errors above
 	Of     string // its object, in the other side's words; may be empty
 	Advice string // for the other side
-	Cause  error  // nil where Advice says everything
+	Cause  error  // nil if Advice is complete
 }
 
 func (f *Failure) Error() string {
@@ -62,7 +62,7 @@ func (f *Failure) Error() string {
 	return f.Told() + ": " + f.Cause.Error()
 }
 
-// Told is the text for the other side.
+// Told returns the text for the other side.
 func (f *Failure) Told() string {
 	told := f.Class.Error() + ": " + f.Advice
 	if f.Of != "" {

@@ -8,24 +8,24 @@ import (
 	"github.com/starling-network/starling/verify/challenge"
 )
 
-// Gauger is the ability to measure an execution's hardware: to compute in its place, with its processors or devices,
-// under its limits.
+// Gauger is the ability to measure an execution's hardware: it computes on the execution's processors or devices, under
+// its limits, while the program is stopped.
 type Gauger interface {
-	// Gauge readies the computation, while the program goes on, and returns when a question can be answered at once. It
-	// returns ErrEnded if the execution has ended, and ErrDevice if its sandbox has nothing that could compute.
+	// Gauge prepares the computation while the program runs, and returns when Multiply can start at once. It returns
+	// ErrEnded if the execution has ended, and ErrDevice if its sandbox has no device that can compute.
 	Gauge(ctx context.Context, h Handle) (Gauge, error)
 }
 
-// Gauge computes in the place of one execution's program. It is for one goroutine; Close it.
+// Gauge computes on the hardware of one execution. It must be used by one goroutine and closed.
 type Gauge interface {
 	// GPU reports whether the execution's GPUs compute, and not its processors.
 	GPU() bool
 	// Devices is how many compute at once: the GPUs of the execution, or 1.
 	Devices() int
-	// Multiply has the program stand still, device i compute the products of seeds[i], all at once, and the program go
-	// on, whatever came of it. Each is given the hash of every tile of a device, in order, as soon as they are there;
-	// it may be called by several goroutines. Nothing but challenge.Commitment.Open reports whether they are right: a
-	// buyer's program shares the sandbox. device.ErrMemory.
+	// Multiply stops the program, computes the products of seeds[i] on device i, all at once, and resumes the program
+	// in every case. It calls each with the tile hashes of a device, in order, when they are complete; calls may be
+	// concurrent. Check the results with challenge.Commitment.Open: a buyer's program shares the sandbox. It returns
+	// device.ErrMemory.
 	Multiply(ctx context.Context, seeds []sign.Hash, s challenge.Shape, each func(i int, tiles []sign.Hash) error) error
 	Close() error
 }

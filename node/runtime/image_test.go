@@ -39,7 +39,7 @@ func (r tags) Resolve(_ context.Context, image string, auth *RegistryAuth) (stri
 	if digest := r[image]; digest != "" && (auth == nil || *auth == RegistryAuth{Username: "ada", Password: "hush"}) {
 		return digest, nil
 	}
-	return "", &Failure{Class: ErrBadImage, Advice: "its registry does not have it"}
+	return "", &Failure{Class: ErrBadImage, Advice: "not found in the registry"}
 }
 
 // The digest of an image's tag is found; a name with a digest is left as it is.

@@ -10,9 +10,9 @@ import (
 	"time"
 )
 
-// LogWriter passes on the first bytes of a log and drops the rest behind one LogCutMarker line, so that a program that
-// prints without end can neither fill the disk nor be slowed down by it. It never fails: a log that cannot be written
-// is dropped too, and Err reports it.
+// LogWriter writes the first bytes of a log and then one LogCutMarker line, and drops the rest. A program that prints
+// without end thus neither fills the disk nor is slowed down. Write never fails: Err reports a failed write, and later
+// output is dropped.
 type LogWriter struct {
 	mu    sync.Mutex
 	w     io.Writer
@@ -27,7 +27,7 @@ func NewLogWriter(w io.Writer, limit int64) *LogWriter {
 	return &LogWriter{w: w, limit: limit, left: limit}
 }
 
-// Write takes all of b, whatever becomes of it.
+// Write accepts all of b and returns no error.
 func (l *LogWriter) Write(b []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -86,8 +86,7 @@ type follower struct {
 	over, gone <-chan struct{}
 }
 
-// followFirst and followMost are the pauses between looks at a log that does not grow: a program that is silent costs
-// next to nothing.
+// followFirst and followMost are the shortest and longest pause between reads of a log that does not grow.
 const (
 	followFirst = time.Millisecond
 	followMost  = 250 * time.Millisecond

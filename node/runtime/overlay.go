@@ -36,7 +36,7 @@ type Overlay struct {
 	MTU int `json:"mtu"`
 	// Hostname is the sandbox's name: 1 to 63 of [a-z0-9-].
 	Hostname string `json:"hostname"`
-	// Alone reports that the execution has no fellows: neither OverlayDir nor AgentPath is there.
+	// Alone reports that the execution has no other members: neither OverlayDir nor AgentPath exists.
 	Alone bool `json:"alone,omitempty"`
 	// First reports that the execution's fellows wait for it. On a machine that has handed out more processors than it
 	// has, it comes before others, up to its own limit.
@@ -50,15 +50,15 @@ type Overlay struct {
 // Networker is the ability to run executions that have a Spec.Overlay. Each of the others is ErrEnded where the
 // execution has ended and ErrNoOverlay where it has none.
 type Networker interface {
-	// CanOverlay returns ErrNoOverlay, with the reason, where no execution could be given an overlay now, before
-	// anybody pays for one. The first answer takes as long as a start, later ones are remembered.
+	// CanOverlay returns ErrNoOverlay, with the reason, if no execution can be given an overlay now. The first call
+	// takes as long as a start; its result is remembered.
 	CanOverlay(ctx context.Context) error
 	// Tun gives the TUN device that is the other end of OverlayDevice: a read is a packet of the execution's, a write
 	// one for it, both without packet information and with a virtio header (IFF_NO_PI, IFF_VNET_HDR). It is
 	// nonblocking, and the caller closes it. Each call gives another descriptor of the same device, also after Recover.
 	// Offloads are the reader's to set.
 	Tun(ctx context.Context, h Handle) (*os.File, error)
-	// SetFiles replaces the content of these of Overlay.Files, while the program runs. Others stay as they are.
+	// SetFiles replaces the content of the given files of Overlay.Files while the program runs.
 	SetFiles(ctx context.Context, h Handle, files map[string][]byte) error
 	// SetMTU changes Overlay.MTU while the program runs.
 	SetMTU(ctx context.Context, h Handle, mtu int) error
@@ -127,7 +127,7 @@ func CheckOverlayFiles(files map[string][]byte) error {
 	total := 0
 	for name, content := range files {
 		if !overlayFile(name) {
-			return &SpecError{"Overlay.Files", fmt.Sprintf("%.120q is neither of %v nor a name in %s",
+			return &SpecError{"Overlay.Files", fmt.Sprintf("got %.120q, want one of %v or a name in %s",
 				name, overlayEtc, OverlayDir)}
 		}
 		total += len(content)

@@ -7,28 +7,27 @@ import (
 	"time"
 )
 
-// Runtime starts programs in a sandbox and knows how they ended. All methods may be called at once from many
-// goroutines. A method that is given a handle it does not know returns ErrNotFound; a handle of another runtime,
-// ErrBadHandle.
+// Runtime starts programs in a sandbox and reports how they ended. Its methods are safe for concurrent use. A method
+// returns ErrNotFound for an unknown handle, and ErrBadHandle for a handle of another runtime.
 type Runtime interface {
 	// Name is the word offers and orders use for this runtime: "wasm", "docker".
 	Name() string
-	// Start checks the spec, prepares the program and returns when it is running. On any error nothing is left
-	// running or on disk. Errors: ErrInvalidSpec, ErrBadModule, ErrBadMount, ErrExists. Cancelling ctx abandons
-	// the start; it does nothing once Start has returned.
+	// Start checks the spec, prepares the program and returns when it is running. After an error, nothing is left
+	// running or on disk. Errors: ErrInvalidSpec, ErrBadModule, ErrBadMount, ErrExists. Cancelling ctx abandons the
+	// start; it does nothing once Start has returned.
 	Start(ctx context.Context, s Spec) (Handle, error)
 	// Wait returns how the execution ended, as soon as it has. It may be called many times, before and after the end,
 	// and answers the same each time. Cancelling ctx ends the waiting, not the execution.
 	Wait(ctx context.Context, h Handle) (Exit, error)
-	// Stop asks the program to end, kills it when grace has passed, and returns when it has ended. With no grace it is
-	// killed at once. A program that ends by itself in the grace keeps its exit code and has no reason; a killed one
+	// Stop requests the program to end, kills it after grace, and returns when it has ended. If grace is 0, the program
+	// is killed at once. A program that ends by itself in the grace keeps its exit code and has no reason; a killed one
 	// has ReasonKilled. Stopping an ended execution is no error.
 	Stop(ctx context.Context, h Handle, grace time.Duration) error
 	// Destroy kills the execution if it runs and removes everything the runtime kept for it, logs too. Mounts are left
 	// alone. Destroying a missing execution is no error.
 	Destroy(ctx context.Context, h Handle) error
-	// Recover takes over an execution that an earlier process of the same peer started. It succeeds too when the
-	// execution has ended meanwhile (Wait says how) and when it is this runtime's already.
+	// Recover takes over an execution that an earlier process of the same peer started. It also succeeds if the
+	// execution has ended since (Wait returns its end), or if this runtime already has it.
 	Recover(ctx context.Context, h Handle) error
 	Meter
 }
@@ -46,8 +45,8 @@ type Logger interface {
 	Logs(ctx context.Context, h Handle, stream Stream, offset int64) (io.ReadCloser, error)
 }
 
-// Checker is the ability to say quickly that a file cannot be a program of this runtime, so that a buyer does not pay a
-// provider to find out.
+// Checker is the ability to refuse quickly a file that cannot be a program of this runtime, before a buyer pays a
+// provider for the attempt.
 type Checker interface {
 	// CheckModule returns ErrBadModule for a file that cannot run. No error does not mean that it can.
 	CheckModule(path string) error
@@ -58,15 +57,16 @@ type Checker interface {
 type Pauser interface {
 	// Pause freezes every process of the execution. Pausing a paused one is no error; an ended one returns ErrEnded.
 	Pause(ctx context.Context, h Handle) error
-	// Resume continues it. Resuming a running one is no error; an ended one returns ErrEnded. Stop resumes by itself.
+	// Resume continues it. It does nothing if the execution runs, and returns ErrEnded if it has ended. Stop resumes a
+	// paused execution.
 	Resume(ctx context.Context, h Handle) error
 }
 
 // Volumer is the ability to bound writable mounts by a file system of their own, which refuses writes without room.
 type Volumer interface {
-	// MakeVolume makes dir a directory that has room for so many bytes and for volume.Files of them. Writable mounts of
-	// a spec with that disk limit may be in it. volume.Release takes it away. ErrNoVolume where this machine has none,
-	// ErrNoRoom where its disk is full.
+	// MakeVolume makes dir a directory with room for the given bytes and for volume.Files of them. Writable mounts of a
+	// spec with that disk limit may be below it. volume.Release removes it. It returns ErrNoVolume if this machine has
+	// no volumes, and ErrNoRoom if its disk is full.
 	MakeVolume(ctx context.Context, dir string, bytes int64) error
 	// KeepsLayers reports whether Spec.Layer is used.
 	KeepsLayers() bool
@@ -94,11 +94,10 @@ type Process struct {
 // Size is a terminal's size in characters.
 type Size struct{ Rows, Cols uint16 }
 
-// Dialer is the ability to reach a TCP port that the program listens on, at its own loopback address or at that of its
-// overlay.
+// Dialer is the ability to connect to a TCP port of the program, at its loopback address or at its overlay's address.
 type Dialer interface {
-	// Dial connects to 127.0.0.1:port inside the sandbox, and to Spec.Overlay's address where that is refused. ErrEnded
-	// if the execution has ended; any other error is the program's: nobody listens there. The connection has a
+	// Dial connects to 127.0.0.1:port inside the sandbox and, if refused, to Spec.Overlay's address. It returns
+	// ErrEnded if the execution has ended; any other error means that no program listens there. The connection has a
 	// CloseWrite, as a *net.TCPConn has.
 	Dial(ctx context.Context, h Handle, port uint16) (net.Conn, error)
 }
@@ -111,9 +110,9 @@ type Prober interface {
 
 // Images is the ability to run container images.
 type Images interface {
-	// Pull brings an image (Spec.Image) to this machine unless it is there, and checks its digest. progress, if not
-	// nil, is called with the bytes done and known so far. It returns ErrBadImage for a missing image or one that does
-	// not match its digest, ErrCredentials if the registry refuses, and ErrRegistry if it cannot be reached.
+	// Pull downloads an image (Spec.Image) unless this machine has it, and checks its digest. progress is optional; it
+	// is called with the bytes done and known so far. It returns ErrBadImage for a missing image or a wrong digest,
+	// ErrCredentials if the registry refuses, and ErrRegistry if the registry cannot be reached.
 	Pull(ctx context.Context, image string, auth *RegistryAuth, progress func(done, total int64)) error
 	// HasImage reports whether Pull would find it here.
 	HasImage(ctx context.Context, image string) bool
@@ -138,9 +137,9 @@ const (
 // LogCutMarker begins the last line of a log that reached its limit; everything after it was dropped.
 const LogCutMarker = "\n[starling: log cut here, limit of "
 
-// StopFile is a path in the guest that exists once Stop with a grace was called, for runtimes without signals (wasm). A
-// program that wants to save its work looks for it from time to time. A seeded program (Spec.Seed) never sees it: Stop
-// ends it at once.
+// StopFile is a path in the guest that exists after a Stop with a grace, for runtimes without signals (wasm). A program
+// that saves its work should check for it regularly. A seeded program (Spec.Seed) never sees it: Stop ends such a
+// program at once.
 const StopFile = ControlDir + "/stop"
 
 // ControlDir is the guest directory that the runtime keeps for itself. No mount may lie at or in it.
@@ -159,40 +158,38 @@ type Spec struct {
 	Entrypoint []string `json:"entrypoint,omitempty"`
 	// Args are the arguments after the program's name; for an image they replace its default command unless empty.
 	Args []string `json:"args,omitempty"`
-	// WorkDir is where a container's program starts; "" means where the image says.
+	// WorkDir is the directory in which a container's program starts; if "", the image's.
 	WorkDir string `json:"work_dir,omitempty"`
 	// GPUs are the devices a container gets, as its engine names them: NVIDIA UUIDs. None: it sees no GPU.
 	GPUs []string `json:"gpus,omitempty"`
-	// Overlay is the network of a container, with the peer at its other end; nil: a loopback of its own and nothing
-	// else.
+	// Overlay is the network of a container, with the peer at its other end. It is optional; if nil, the container has
+	// only a loopback interface.
 	Overlay *Overlay `json:"overlay,omitempty"`
 	// Secrets are files the program finds under SecretsDir, by name, on a file system in memory. Values are never
 	// written to disk nor shown by Handle.
 	Secrets map[string][]byte `json:"-"`
-	// SecretEnv is environment that is kept as Secrets are; it goes on top of Env.
+	// SecretEnv is environment that is handled like Secrets. It overrides Env.
 	SecretEnv map[string]string `json:"-"`
 	// Env is the whole environment; nothing of the peer's own is passed on.
 	Env map[string]string `json:"env,omitempty"`
 	// Mounts are the only directories the program sees.
 	Mounts []Mount `json:"mounts,omitempty"`
-	// Layer is optional: a directory in the volume of the writable mounts, absent or empty, for the files that a
-	// container writes outside of its mounts. A runtime that keeps layers (Volumer) runs an image with one as the image
-	// says, with its user and a root that can be written. If "", or with another runtime, the root is read-only. Like
-	// mounts, it is left alone at the end.
+	// Layer is an optional directory in the volume of the writable mounts, absent or empty, for files that a container
+	// writes outside its mounts. A runtime that keeps layers (Volumer) then runs the image with the image's user and a
+	// writable root. If Layer is "", or with another runtime, the root is read-only. Destroy leaves Layer in place.
 	Layer string `json:"layer,omitempty"`
 	// Limits are its limits.
 	Limits Limits `json:"limits"`
-	// User, 1 to MaxUser, gives a container's program a user of the machine that programs of other numbers do not have,
-	// where the runtime can: the kernel bounds some things for each user alone, whatever container he is in. Such a
-	// user has no name in any image: HOME, USER and LOGNAME are set unless image or Env set them. 0 is the peer's own
-	// user.
+	// User, 1 to MaxUser, selects a user of this machine that only programs with the same number share, if the runtime
+	// can: some kernel limits apply per user, across containers. Such a user has no name in any image: HOME, USER and
+	// LOGNAME are set unless image or Env set them. 0 is the peer's own user.
 	User uint32 `json:"user,omitempty"`
 	// Dir is the execution's private directory on this machine: absolute, absent or empty. The runtime creates and owns
 	// it.
 	Dir string `json:"dir"`
-	// Seed, when not zero, makes a runtime that can do so deterministic: clocks start at a fixed time and advance only
-	// by being read or slept on, randomness is a stream of the seed, directories are sorted and file times fixed, NaNs
-	// are canonical, and nothing shows when the program is asked to stop.
+	// Seed, if not zero, makes a runtime deterministic where it can. Clocks start at a fixed time and advance only when
+	// read or slept on. Randomness is a stream of the seed. Directories are sorted, file times are fixed and NaNs are
+	// canonical. A request to stop is not visible.
 	Seed uint64 `json:"seed,omitempty"`
 }
 
@@ -203,13 +200,13 @@ const MaxUser = 2240
 type Network string
 
 const (
-	// NetworkNone is a loopback of its own and nothing else.
+	// NetworkNone is a loopback interface only.
 	NetworkNone Network = ""
 	// NetworkInternet is the outside as the provider allows it, never the provider's own machine or local network.
 	NetworkInternet Network = "internet"
 )
 
-// SecretsDir is where the program finds Spec.Secrets. No mount may lie at or in it.
+// SecretsDir is the directory of Spec.Secrets for the program.
 const SecretsDir = "/run/secrets"
 
 // Mount shows a host directory to the program.
@@ -219,7 +216,7 @@ type Mount struct {
 	ReadOnly bool   `json:"read_only,omitempty"`
 }
 
-// Limits bound one execution. A zero takes the default named beside it.
+// Limits bound one execution. A zero means the default.
 type Limits struct {
 	MemoryMiB uint32        `json:"memory_mib,omitempty"` // memory of the program; DefaultMemoryMiB
 	MilliCPU  uint32        `json:"milli_cpu,omitempty"`  // thousandths of a core; no limit
@@ -232,13 +229,12 @@ type Limits struct {
 const (
 	// DefaultMemoryMiB is the memory of a program without one in its spec.
 	DefaultMemoryMiB = 512
-	// DefaultDiskMiB is the room in writable mounts where the spec does not say.
+	// DefaultDiskMiB is the default room in writable mounts.
 	DefaultDiskMiB = 1024
-	// DefaultLogMiB is the length at which each log is cut where the spec does not say.
+	// DefaultLogMiB is the default length at which each log is cut.
 	DefaultLogMiB = 16
-	// DefaultPids is how many processes and threads a container may have at most where the spec does not say, and
-	// PidsPerMiB how many for each MiB of its memory. So they do not fill it by their existence alone: while thousands
-	// wait for memory, Linux may start no other process either.
+	// DefaultPids is the default limit on processes and threads of a container, and PidsPerMiB the limit for each MiB
+	// of its memory.
 	DefaultPids, PidsPerMiB = 4096, 2
 )
 
@@ -263,7 +259,7 @@ func (l Limits) WithDefaults() Limits {
 type Reason string
 
 const (
-	// ReasonNone: the program ended by itself and Code is its own.
+	// ReasonNone: the program exited, with Code.
 	ReasonNone Reason = ""
 	// ReasonOOM: it failed after being refused memory at its limit.
 	ReasonOOM Reason = "oom"
@@ -297,7 +293,7 @@ type Exit struct {
 	Ended   time.Time `json:"ended"`
 }
 
-// OK reports whether the program succeeded: ended by itself with code 0.
+// OK reports whether the program exited with code 0.
 func (e Exit) OK() bool { return e.Code == 0 && e.Reason == ReasonNone }
 
 // Stats is an execution's usage.

@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// Table is the executions that a runtime's process looks after, by their directories. The zero value is open and empty.
+// Table holds the executions of a runtime's process by their directories. The zero value is open and empty.
 type Table[E any] struct {
 	mu     sync.Mutex
 	closed bool

@@ -18,11 +18,10 @@ const maxWalkDepth = 256
 // ErrDeep means that directories lie deeper in each other than they are walked.
 var ErrDeep = errors.New("directories too deep in each other")
 
-// Walk calls fn with every entry beneath root, root itself left out, a directory before its entries and else in no
-// order. It stops when fn returns an error, which it returns; fs.SkipAll ends it without one. It is for trees that a
-// job writes during the walk. Links are not followed, entries that vanish or cannot be read are left out, and any name
-// is accepted (fs.WalkDir refuses those that are not UTF-8). One directory is open at a time, and deeper than 256 is
-// ErrDeep.
+// Walk calls fn for every entry below root, a directory before its entries and otherwise in no order. It stops at the
+// first error of fn and returns it; fs.SkipAll ends it without an error. It is meant for trees that a job changes
+// during the walk: links are not followed, and entries that vanish or cannot be read are skipped. Any name is accepted;
+// fs.WalkDir refuses names that are not UTF-8. One directory is open at a time. Walk returns ErrDeep below 256 levels.
 func Walk(root *os.Root, fn func(name string, info fs.FileInfo) error) error {
 	type dir struct {
 		name string

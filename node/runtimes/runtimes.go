@@ -24,8 +24,8 @@ type Set map[string]runtime.Runtime
 // Containers reports whether a container engine is among them.
 func (s Set) Containers() bool { return s[docker.Name] != nil }
 
-// Open opens the runtimes of the peer with a key that lives in home. cache holds compiled programs. Close it in any
-// case.
+// Open opens the runtimes of the peer with a key and its home directory. cache holds compiled programs. The Set must be
+// closed even after an error.
 func Open(ctx context.Context, c config.Docker, home, cache string, key sign.Key, log *slog.Logger) (Set, error) {
 	s := Set{}
 	w, err := wasm.New(wasm.Config{CacheDir: filepath.Join(cache, "wasm"), Logger: log})
@@ -54,7 +54,8 @@ func (s Set) Close() error {
 // dockerTimeout bounds the search for the container engine.
 const dockerTimeout = 20 * time.Second
 
-// openDocker connects to the container engine. It returns nil if there is none and the section does not ask for one.
+// openDocker connects to the container engine. It returns nil if there is none and the configuration does not require
+// one.
 func openDocker(
 	ctx context.Context, c config.Docker, home string, key sign.Key, log *slog.Logger,
 ) (runtime.Runtime, error) {

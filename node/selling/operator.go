@@ -51,7 +51,7 @@ func (s *Seller) ResumeOffers(ctx context.Context, devices []string) error {
 	}
 	if err != nil {
 		return &api.Error{Status: http.StatusConflict, Code: "not_withdrawn", Message: err.Error(),
-			Hint: "`starling provider status` shows what is withdrawn and why"}
+			Hint: "`starling provider status` shows the withdrawn units and the reasons"}
 	}
 	return nil
 }

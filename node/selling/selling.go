@@ -25,7 +25,7 @@ type Seller struct {
 	decimals uint8
 }
 
-// New returns the seller of a provider, for tokens with so many decimals.
+// New returns the seller of a provider, for tokens with a number of decimals.
 func New(p *provider.Provider, gpus *inventory.GPUs, decimals uint8) *Seller {
 	return &Seller{provider: p, gpus: gpus, decimals: decimals}
 }
@@ -36,8 +36,8 @@ func (*Seller) Name() string { return "provider" }
 // Run sells until ctx ends.
 func (s *Seller) Run(ctx context.Context) error { return s.provider.Run(ctx) }
 
-// Health implements service.Health: it returns a problem while nothing is sold for want of fees, while containers
-// cannot be started, and while units are withdrawn.
+// Health implements service.Health. It returns a problem while fees cannot be paid, containers cannot be started, or
+// units are withdrawn.
 func (s *Seller) Health() *service.Problem {
 	var all service.Problem
 	add := func(text, remedy string) {
@@ -108,7 +108,7 @@ var (
 	descLeasesOver = desc("leases_ended_total", "Leases of this peer's units that ended, by cause.", "cause")
 	descExecOver   = desc("executions_ended_total",
 		"Executions on this peer that ended: ok, exit (another exit code), or why else.", "end")
-	descPrice   = desc("offer_price_tokens", "Price of a unit-hour that this peer asks, in tokens.", "class")
+	descPrice   = desc("offer_price_tokens", "Price of a unit-hour of this peer, in tokens.", "class")
 	descState   = desc("offer_state", "1 for the state of this peer's offers.", "state")
 	descRuntime = desc("runtime", "1 for each runtime that this peer offers.", "runtime")
 	descSick    = desc("units_withdrawn", "Units of this peer that are not sold because something is wrong with them.")
@@ -176,16 +176,16 @@ func (None) err() error {
 	}
 }
 
-// OwnOffers returns the error that nothing is sold.
+// OwnOffers returns the error of a peer that does not sell.
 func (n None) OwnOffers() (api.OwnOffers, error) { return api.OwnOffers{}, n.err() }
 
-// PauseOffers returns the error that nothing is sold.
+// PauseOffers returns the error of a peer that does not sell.
 func (n None) PauseOffers(context.Context, bool) error { return n.err() }
 
-// ResumeOffers returns the error that nothing is sold.
+// ResumeOffers returns the error of a peer that does not sell.
 func (n None) ResumeOffers(context.Context, []string) error { return n.err() }
 
-// PriceOffer returns the error that nothing is sold.
+// PriceOffer returns the error of a peer that does not sell.
 func (n None) PriceOffer(context.Context, market.Class, market.Price) error { return n.err() }
 
 // Leases returns none.

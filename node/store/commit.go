@@ -25,7 +25,7 @@ func (s *SQLite) Write(ctx context.Context, puts ...Put) error {
 	s.mu.Lock()
 	s.queue = append(s.queue, w)
 	s.mu.Unlock()
-	// Either somebody with the turn writes this for us, or we get the turn and write for everybody in the queue.
+	// Either another writer with the turn writes this batch, or this one gets the turn and writes the whole queue.
 	for {
 		select {
 		case <-w.done:
@@ -96,7 +96,7 @@ func (s *SQLite) commit(group ...*write) error {
 				_, err = tx.Stmt(s.put).Exec(p.Kind, p.Key, p.Value, checksum(p.Kind, p.Key, p.Value))
 			}
 			if err != nil {
-				_ = tx.Rollback() // SQLite may have rolled back already; nothing is committed either way
+				_ = tx.Rollback() // SQLite may have rolled back already; in both cases nothing is committed
 				return s.failed(err)
 			}
 		}

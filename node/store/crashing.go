@@ -5,13 +5,13 @@ import (
 	"sync"
 )
 
-// When says on which side of a write the power is cut.
+// When is the side of a write on which the power fails.
 type When uint8
 
 const (
 	// Before: the write does not take effect.
 	Before When = iota
-	// After: the write takes effect, but the writer never hears of it.
+	// After: the write takes effect, but the writer gets no result.
 	After
 )
 

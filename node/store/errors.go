@@ -5,7 +5,7 @@ import "errors"
 var (
 	// ErrNotFound: no record under this kind and key.
 	ErrNotFound = errors.New("store: no such record")
-	// ErrFull: the disk has no room. Nothing of the write was kept; reads go on, and writes do once there is room
+	// ErrFull: the disk has no room. Nothing of the write is stored; reads work, and writes do once there is room
 	// again.
 	ErrFull = errors.New("store: disk full: free some space, nothing written so far is lost")
 	// ErrCorrupt: the file is not a journal, or its content changed under us. Put back a backup; the peer must not

@@ -99,8 +99,8 @@ func (m *Memory) Close() error {
 	return nil
 }
 
-// Snapshot is an open copy of the journal as it is now: the disk a peer finds when it is started again. It works on a
-// closed journal too.
+// Snapshot returns an open copy of the current journal: the disk that a restarted peer finds. It works on a closed
+// journal too.
 func (m *Memory) Snapshot() *Memory {
 	m.mu.Lock()
 	defer m.mu.Unlock()

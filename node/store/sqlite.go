@@ -24,7 +24,7 @@ const (
 )
 
 const (
-	cacheKiB    = 512     // SQLite's page cache: an idle peer must stay small
+	cacheKiB    = 512     // SQLite's page cache, small for idle peers
 	walPages    = 256     // checkpoint after this many pages (1 MiB); bounds the work of opening after a crash too
 	walBytes    = 4 << 20 // the log file is cut back to this after a checkpoint
 	busyMillis  = 1000    // how long opening waits for another process that is just closing the journal
@@ -38,7 +38,7 @@ const (
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // SQLite is a journal in one SQLite file, written ahead and synced at every commit. It has one connection and holds the
-// file's lock for as long as it is open. Each record carries a checksum, because SQLite has none.
+// file's lock while it is open. Each record carries a checksum, because SQLite has none.
 //
 // Writes that arrive while another is being synced wait and then share the next commit: one sync serves them all.
 type SQLite struct {
@@ -117,7 +117,7 @@ func (s *SQLite) prepare() error {
 	case app != applicationID && (app != 0 || tables != 0):
 		return fmt.Errorf("%w: the file belongs to another program", ErrCorrupt)
 	case version > schemaVersion:
-		return fmt.Errorf("%w: version %d, this one knows %d", ErrVersion, version, schemaVersion)
+		return fmt.Errorf("%w: version: got %d, want %d", ErrVersion, version, schemaVersion)
 	}
 	if version < schemaVersion {
 		for _, q := range []string{

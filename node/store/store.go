@@ -31,12 +31,12 @@ type Put struct {
 
 // Store is a journal. All methods may be called from many goroutines at once.
 type Store interface {
-	// Write makes all puts durable as one step, in order; the later of two puts to one key wins. Nothing is written
-	// when it fails: ErrFull (the disk), ErrRecord (a put past the limits), ErrClosed. After ErrBroken it is unknown
-	// whether the puts are on the disk; every later call then fails, and a restart decides it. A context that ends
-	// before the write begins stops it; once begun it is finished.
+	// Write makes all puts durable as one step, in order; the later of two puts to one key wins. If it fails, nothing
+	// is written: ErrFull (the disk), ErrRecord (a put past the limits), ErrClosed. After ErrBroken it is unknown
+	// whether the puts are on the disk; every later call fails, and a restart resolves it. A context that ends before
+	// the write begins stops it; a write that has begun is finished.
 	Write(ctx context.Context, puts ...Put) error
-	// Get returns a copy of the value; ErrNotFound when there is none.
+	// Get returns a copy of the value; ErrNotFound if there is none.
 	Get(ctx context.Context, kind, key string) ([]byte, error)
 	// List calls fn for the records of kind with a key that begins with prefix, in byte order of their keys, and stops
 	// at fn's first error, which it returns. fn owns value and may use the store. A record that is written or deleted

@@ -14,8 +14,8 @@ import (
 // retryEvery is how often a store with a failed last write is tried again.
 const retryEvery = 5 * time.Second
 
-// Watched is a store that remembers whether its last write succeeded. As a service it tries a store that fails until it
-// works again, for nobody else may write meanwhile.
+// Watched is a store that remembers whether its last write succeeded. As a service it retries a failed store until it
+// works again, since no other write may happen meanwhile.
 type Watched struct {
 	Store
 
@@ -90,7 +90,7 @@ func (w *Watched) Health() *service.Problem {
 		Remedy:  "check the disk of the home directory (df, dmesg), then restart the peer",
 	}
 	if errors.Is(err, ErrFull) {
-		p.Remedy = "free some space on the disk of the home directory (df); the peer goes on by itself"
+		p.Remedy = "free some space on the disk of the home directory (df); the peer then continues"
 	}
 	return p
 }

@@ -43,7 +43,7 @@ const (
 // Host is the abilities of a peer and its rules for programs.
 type Host struct {
 	Runtimes map[string]runtime.Runtime
-	// Network is how far containers reach outside that ask for it. Empty: nowhere.
+	// Network is the network access of containers that request it. Empty means none.
 	Network egress.Mode
 	// AllowImage refuses an image with a reason for its buyer; nil allows every one.
 	AllowImage func(image string) error
@@ -131,10 +131,10 @@ func checkProgram(w *nodepb.Workload, rt runtime.Runtime, h Host) error {
 	case runtime.NetworkInternet:
 		if h.Network != egress.ModeInternet && h.Network != egress.ModeAllowlist ||
 			h.Overlay == nil || h.Overlay(rt) != nil {
-			return Bad("network: this provider gives containers no way to the internet; bring what they need as inputs")
+			return Bad("network: this provider gives containers no internet access; use inputs")
 		}
 	default:
-		return Bad("network: %.40q is neither empty nor %q", w.Network, runtime.NetworkInternet)
+		return Bad("network: got %.40q, want empty or %q", w.Network, runtime.NetworkInternet)
 	}
 	return nil
 }
@@ -170,7 +170,7 @@ func checkFiles(w *nodepb.Workload) error {
 	for _, m := range mountPoints(w) {
 		if runtime.HidesSystem(m) {
 			return Bad("%s: an input or output there would hide the image's own %[1]s; "+
-				"give it a directory of its own, such as /data", m)
+				"use a separate directory, such as /data", m)
 		}
 	}
 	return nil
@@ -250,7 +250,7 @@ func checkHealth(c *nodepb.HealthCheck, rt runtime.Runtime) error {
 			return Bad("health check: %.80q is not a path such as /healthz", p)
 		}
 	default:
-		return Bad("health check: neither a command nor a port is named")
+		return Bad("health check: no command or port")
 	}
 	if _, command := c.Check.(*nodepb.HealthCheck_Command); !command && !dials {
 		return Bad("health check: runtime %q has no ports to connect to", rt.Name())
@@ -289,7 +289,7 @@ func checkCommand(args []string) error {
 func Secrets(plain []byte) (*nodepb.Secrets, error) {
 	s := &nodepb.Secrets{}
 	if err := proto.Unmarshal(plain, s); err != nil {
-		return nil, Bad("its secrets are malformed")
+		return nil, Bad("secrets: malformed")
 	}
 	if err := runtime.CheckSecrets(s.Files, s.Env); err != nil {
 		return nil, Bad("%v", err)

@@ -14,8 +14,8 @@ import (
 	"github.com/starling-network/starling/verify/deterministic"
 )
 
-// Digest is the output that a provider's final receipt names: of a deterministic workload that ended by itself, the
-// work and its result; of any other, its outputs, and zero for none.
+// Digest is the output in a provider's final receipt. For a deterministic workload that exited by itself, it covers the
+// work and its result; for any other, its outputs, and it is zero if there are none.
 func Digest(w *nodepb.Workload, e *nodepb.Execution) sign.Hash {
 	if work, err := Work(w); err == nil {
 		if e.Reason != "" { // it was ended, and has no result
@@ -37,8 +37,8 @@ func Digest(w *nodepb.Workload, e *nodepb.Execution) sign.Hash {
 	return sign.Sum(bytes.Join(parts, nil))
 }
 
-// Work is the input of a deterministic workload: all that its result depends on. An error for one that is not: it has
-// no seed, or its limits are the lease's.
+// Work returns the input of a deterministic workload: all data that its result depends on. It returns an error if the
+// workload is not deterministic: it has no seed, or its limits are the lease's.
 func Work(w *nodepb.Workload) (deterministic.Work, error) {
 	if w.Image != "" || len(w.Sealed) > 0 {
 		return deterministic.Work{}, Bad("a container, or a program with secrets, is not deterministic")

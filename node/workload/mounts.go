@@ -14,13 +14,14 @@ import (
 	"github.com/starling-network/starling/node/runtime"
 )
 
-// ErrReach means that a path cannot be reached from outside an execution; its text names the paths that can, and goes
-// to the buyer.
+// ErrReach means that a path cannot be reached from outside an execution; its text names the reachable paths, for the
+// buyer.
 var ErrReach = errors.New("cannot be reached")
 
-// mountPoints are the directories of the program that come from outside, none in another, sorted. A module sees nothing
-// but them, and everything under one first path element is one mount. An image has directories of its own around them,
-// so a container's are no larger than they must be: an output, the tree of an input, the directory of an input file.
+// mountPoints returns the directories of the program that are mounted from outside, sorted, none within another. A
+// module sees only these, and everything under one first path element is one mount. An image has other directories
+// around them, so a container's mounts are as small as possible: an output, the tree of an input, the directory of an
+// input file.
 func mountPoints(w *nodepb.Workload) []string {
 	var all []string
 	add := func(p string, tree bool) {
@@ -41,7 +42,7 @@ func mountPoints(w *nodepb.Workload) []string {
 	return runtime.Outermost(all)
 }
 
-// writableDirs are the directories that the program may write: its outputs, and the one that nobody keeps.
+// writableDirs returns the directories that the program may write: its outputs, and the scratch directory.
 func writableDirs(w *nodepb.Workload) []string {
 	if w.Scratch == "" {
 		return w.Outputs
@@ -76,15 +77,15 @@ func (s Stage) Mounts(w *nodepb.Workload) []runtime.Mount {
 	return out
 }
 
-// Place is a path of the program as this machine has it. Nothing outside Root can be reached through it, whatever links
-// the program made. Close Root.
+// Place is a path of the program on this machine. Root confines access to it, even through links that the program made.
+// Close Root.
 type Place struct {
 	Root  *os.Root
 	Name  string // below Root, "." for Root itself
 	Mount string // as the program calls Root
 }
 
-// Open finds a path that the program knows among its mounts, to be written below if write. Its errors are ErrReach.
+// Open finds a path of the program among its mounts, for writing below it if write. It returns ErrReach.
 func (s Stage) Open(w *nodepb.Workload, guest string, write bool) (Place, error) {
 	if len(guest) > maxPath || !path.IsAbs(guest) || strings.ContainsRune(guest, 0) {
 		return Place{}, fmt.Errorf("%w: %.80q is not an absolute path", ErrReach, guest)
@@ -100,7 +101,7 @@ func (s Stage) Open(w *nodepb.Workload, guest string, write bool) (Place, error)
 	}
 	root, err := os.OpenRoot(s.host(m, writable(w, m)))
 	if errors.Is(err, fs.ErrNotExist) {
-		return Place{}, fmt.Errorf("%w: %s is not there any more", ErrReach, m)
+		return Place{}, fmt.Errorf("%w: %s: no longer exists", ErrReach, m)
 	}
 	if err != nil {
 		return Place{}, fmt.Errorf("opening %s: %w", m, err)
@@ -112,7 +113,7 @@ func (s Stage) Open(w *nodepb.Workload, guest string, write bool) (Place, error)
 	return Place{Root: root, Name: filepath.ToSlash(rel), Mount: m}, nil
 }
 
-// reachable says in a sentence which directories there are.
+// reachable returns a sentence with the reachable directories.
 func reachable(w *nodepb.Workload, write bool) string {
 	var dirs []string
 	for _, m := range mountPoints(w) {
@@ -125,7 +126,7 @@ func reachable(w *nodepb.Workload, write bool) string {
 		verb = "written to"
 	}
 	if len(dirs) == 0 {
-		return fmt.Sprintf("it has none that can be %s: name one with spec.outputs", verb)
+		return fmt.Sprintf("no directory can be %s: name one with spec.outputs", verb)
 	}
-	return fmt.Sprintf("what can be %s is below %s", verb, strings.Join(dirs, ", "))
+	return fmt.Sprintf("paths that can be %s: below %s", verb, strings.Join(dirs, ", "))
 }

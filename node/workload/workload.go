@@ -100,12 +100,12 @@ func (s Stage) Layer() (string, error) {
 	return s.host(layerPath, true), nil
 }
 
-// Remove removes all of the stage, whatever the program made of it.
+// Remove removes the whole stage, whatever files the program made.
 func (s Stage) Remove() error { return errors.Join(volume.Release(s.Dir), blob.RemoveAll(s.Dir)) }
 
 func (s Stage) disk() string { return filepath.Join(s.Dir, "disk") }
 
-// host is a path of the program on this machine: one in a mount that it may write, or one that it only reads.
+// host returns the path on this machine of a path of the program, in a writable or a read-only mount.
 func (s Stage) host(guest string, write bool) string {
 	if write {
 		return filepath.Join(s.disk(), filepath.FromSlash(guest))
@@ -113,7 +113,7 @@ func (s Stage) host(guest string, write bool) string {
 	return filepath.Join(s.Dir, "mnt", filepath.FromSlash(guest))
 }
 
-// MakeVolume makes a directory that has room for so many bytes: that of a runtime.Volumer.
+// MakeVolume makes a directory with room for the given bytes, as a runtime.Volumer does.
 type MakeVolume func(ctx context.Context, dir string, bytes int64) error
 
 func top(guest string) string { return strings.SplitN(guest[1:], "/", 2)[0] }
@@ -160,7 +160,7 @@ func (s Stage) Prepare(
 		}
 		unpacked, err := s.place(ctx, in, c, blobs, writable(w, mountOf(w, in.Path)), left)
 		if errors.Is(err, syscall.ENOSPC) && makeVolume != nil {
-			return nil, Bad("its input %s has more files or bytes than the %d MiB of disk that the lease has take",
+			return nil, Bad("input %s: more files or bytes than the lease's %d MiB of disk",
 				in.Path, room>>20)
 		}
 		if err != nil {
@@ -183,8 +183,8 @@ func sizeOf(blobs Blobs, c cid.Cid) (int64, error) {
 	return st.Size(), nil
 }
 
-// place puts one fetched input where the program finds it, and returns the bytes that an archive has unpacked. A file
-// under a read-only mount is linked from the store, one that could be written is copied.
+// place puts one fetched input at its path for the program, and returns the bytes that an archive unpacked. A file
+// under a read-only mount is linked from the store; other files are copied.
 func (s Stage) place(
 	ctx context.Context, in *nodepb.Input, c cid.Cid, blobs Blobs, write bool, room int64,
 ) (unpacked int64, err error) {
@@ -227,13 +227,13 @@ func copyFile(dst, src string) error {
 	return out.Close()
 }
 
-// Clear removes the files of the program. Its logs and other records of the runtime stay.
+// Clear removes the files of the program. Its logs and the runtime's records stay.
 func (s Stage) Clear() error {
 	return errors.Join(volume.Release(s.disk()), blob.RemoveAll(s.disk()), blob.RemoveAll(filepath.Join(s.Dir, "mnt")))
 }
 
-// Collect stores the outputs of the program, of at most room bytes together. A sparse file counts for its
-// whole length: so much is stored and sent of it.
+// Collect stores the outputs of the program, of at most room bytes together. A sparse file counts with its whole
+// length, since all of it is stored and sent.
 func (s Stage) Collect(ctx context.Context, outs []string, blobs Blobs, room int64) ([]*nodepb.Output, error) {
 	var res []*nodepb.Output
 	left := room

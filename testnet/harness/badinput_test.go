@@ -159,7 +159,7 @@ func (a *adversary) badReserves(p *Peer) {
 	}{
 		{"a short hold id", "malformed", &marketpb.Reserve{Hold: []byte{1}, Order: good, Units: 1, Price: uint64(a.price())}, []string{"16 bytes"}},
 		{"a zero hold id", "hold", &marketpb.Reserve{Hold: make([]byte, 16), Order: good, Units: 1, Price: uint64(a.price())}, []string{"not set"}},
-		{"units that the order does not say", "malformed", &marketpb.Reserve{Hold: hold(), Order: good, Units: 2, Price: uint64(a.price())}, []string{"2 units"}},
+		{"units that the order does not say", "malformed", &marketpb.Reserve{Hold: hold(), Order: good, Units: 2, Price: uint64(a.price())}, []string{"units: got 2"}},
 		{"a price below the ask", "price", &marketpb.Reserve{Hold: hold(), Order: good, Units: 1, Price: 359_999}, []string{"0.36"}},
 		{"no reserve at all", "malformed", nil, nil},
 	} {
@@ -317,7 +317,7 @@ func (a *adversary) badExecs(p *Peer, other *adversary) {
 		words      []string
 	}{
 		{"an empty request", "malformed", &nodepb.ExecRequest{}, []string{"32 bytes"}},
-		{"no operation", "malformed", &nodepb.ExecRequest{Lease: id[:], Seq: 1}, []string{"nothing is asked"}},
+		{"no operation", "malformed", &nodepb.ExecRequest{Lease: id[:], Seq: 1}, []string{"request without an operation"}},
 		{"an unknown lease", "lease", &nodepb.ExecRequest{Lease: make([]byte, 32), Seq: 1, Op: op(good)}, []string{"no such lease"}},
 		{"a lease that is not paid for", "lease", &nodepb.ExecRequest{Lease: idle[:], Seq: 1, Op: op(good)}, []string{"signed"}},
 		{"no workload", "workload", &nodepb.ExecRequest{Lease: id[:], Seq: 1, Op: op(nil)}, nil},

@@ -572,7 +572,7 @@ func TestEscrowRetiredWhileItRuns(t *testing.T) {
 		if j.State != buyer.Failed || got.claimed == 0 || got.claimed+interval < got.owed {
 			t.Errorf("%s: it owes %d; its provider claimed %d of %d and lost %d\n%s", j.Summary(), j.Owed, got.claimed, got.owed, got.lost, b.Why(id))
 		}
-		if why := p.Node.Provider().Sold()[0].Record.EndReason; !strings.Contains(why, "takes back") {
+		if why := p.Node.Provider().Sold()[0].Record.EndReason; !strings.Contains(why, "withdraws") {
 			t.Errorf("the lease ended: %s", why)
 		}
 	})

@@ -34,10 +34,10 @@ func TestProviderWithoutFeesSellsNothing(t *testing.T) {
 		spec := b.Job("work", 1)
 		spec.Timeouts.Queue = 5 * time.Second
 		q, err := b.Node.Buyer().Quote(context.Background(), spec)
-		if err != nil || q.Places || !strings.Contains(q.Reason, "fees of claiming") {
+		if err != nil || q.Places || !strings.Contains(q.Reason, "fees of its claims") {
 			t.Errorf("%v: %+v", err, q)
 		}
-		if o, err := p.Seller().OwnOffers(); err != nil || o.State != provider.Feeless || !strings.Contains(o.Reason, "holds 0.00 SOL") {
+		if o, err := p.Seller().OwnOffers(); err != nil || o.State != provider.Feeless || !strings.Contains(o.Reason, "got 0.00 SOL") {
 			t.Errorf("%v: %+v", err, o)
 		}
 		problems := p.Status().Info(context.Background()).Problems

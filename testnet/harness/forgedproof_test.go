@@ -59,13 +59,13 @@ func showers(t *testing.T, honest market.Shown, record []byte) []shower {
 	bent := slices.Clone(record)
 	bent[401] ^= 1 // of its provider's signature
 	return []shower{
-		{"one that shows nothing", root(own), nil, "the list of its records is not to be had"},
+		{"one that shows nothing", root(own), nil, "list of records: not available"},
 		{"one that is silent", root(own), func(ctx context.Context, _ *nodepb.ProofRequest) (*nodepb.ProofReply, error) {
 			<-ctx.Done()
 			return nil, ctx.Err()
 		}, "checked yet"},
-		{"one with another's record", root(honest), shows(list(honest), record), "rule unit: it is of unit " + honest.Unit.Short()},
-		{"one with a record that it changed", root(honest), shows(list(honest), bent), "it gave another record"},
+		{"one with another's record", root(honest), shows(list(honest), record), "rule unit: record of unit " + honest.Unit.Short()},
+		{"one with a record that it changed", root(honest), shows(list(honest), bent), "got another record"},
 		{"one with another list than it signed", root(own), shows(list(honest), record), "the records listed have root"},
 		{"one with a list too long", root(own), shows(make([]byte, 64*(market.MaxShown+1)), record), "units shown"},
 		{"one with junk", root(own), shows(list(own), []byte("a record")), "record"},

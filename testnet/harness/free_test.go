@@ -78,7 +78,7 @@ func TestFreePrices(t *testing.T) {
 		b, p, a := n.Buyer(0), n.Provider(0), n.adversary(t, 0)
 		spec := b.Job("work", 1, "1")
 		spec.Payment = job.Payment{MaxPrice: 1, Budget: 1, Decimals: 6}
-		if _, err := b.Node.Buyer().Submit(t.Context(), buyer.Submission{Spec: spec}); !errors.Is(err, buyer.ErrRefused) || !strings.Contains(err.Error(), "is free, nothing is paid on it") {
+		if _, err := b.Node.Buyer().Submit(t.Context(), buyer.Submission{Spec: spec}); !errors.Is(err, buyer.ErrRefused) || !strings.Contains(err.Error(), "a free network has no payments") {
 			t.Errorf("a job that pays: %v", err)
 		}
 		spec = b.Job("work", 1, "1")

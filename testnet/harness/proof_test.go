@@ -50,7 +50,7 @@ func TestProvenSales(t *testing.T) {
 		if !strings.Contains(early.Reason, "unproven") || !strings.Contains(early.Reason, "the next audit is expected in") || !strings.Contains(early.Reason, "--unproven") {
 			t.Errorf("nobody has shown anything yet: %s", early.Reason)
 		}
-		if none := b.steps(t, early.ID, record.StepInfeasible); len(none) != 4 || !strings.Contains(none[0].Detail, "its offer names no fresh audit record") {
+		if none := b.steps(t, early.ID, record.StepInfeasible); len(none) != 4 || !strings.Contains(none[0].Detail, "the offer names no fresh audit record") {
 			t.Errorf("not all four offers are refused for it:\n%s", b.Why(early.ID))
 		}
 		try(4, true, buyer.Succeeded)
@@ -96,7 +96,7 @@ func TestProvenSales(t *testing.T) {
 			t.Errorf("%s\n%s", many.Reason, why)
 		}
 		for _, s := range b.steps(t, many.ID, record.StepInfeasible) {
-			if s.Provider != n.Provider(shy).Key.Key().String() || !strings.Contains(s.Detail, "its offer names no fresh audit record") {
+			if s.Provider != n.Provider(shy).Key.Key().String() || !strings.Contains(s.Detail, "the offer names no fresh audit record") {
 				t.Errorf("refused: %+v", s)
 			}
 		}

@@ -125,7 +125,7 @@ func TestUUIDCollision(t *testing.T) {
 	w = newTown()
 	w.passes(t, "owner", uuid)
 	w.cards[audittest.Key("owner").Key()] = market.Card{Class: "cpu", Tag: market.TagOf("another")}
-	if err := w.buys(t, w.buyer(), "owner"); !errors.Is(err, ErrUnproven) || !strings.Contains(err.Error(), "is not on the card") {
+	if err := w.buys(t, w.buyer(), "owner"); !errors.Is(err, ErrUnproven) || !strings.Contains(err.Error(), "card mismatch") {
 		t.Errorf("another card: %v", err)
 	}
 }

@@ -30,11 +30,11 @@ func (p *Proofs) record(
 	r = a.Record
 	switch {
 	case !ok || r.Hash() != l.Record:
-		return r, tag, fmt.Errorf("%w: it gave another record", market.ErrMalformed)
+		return r, tag, fmt.Errorf("%w: got another record", market.ErrMalformed)
 	case r.Answer.Provider != o.Provider || r.Answer.Unit != l.Unit:
 		return r, tag, &audit.RuleError{
 			Rule:   audit.RuleUnit,
-			Detail: fmt.Sprintf("it is of unit %s of %s", r.Answer.Unit.Short(), r.Answer.Provider.Short()),
+			Detail: fmt.Sprintf("record of unit %s of %s", r.Answer.Unit.Short(), r.Answer.Provider.Short()),
 		}
 	}
 	if err := p.judge(ctx, o, r); err != nil || !p.alone(o.Class) {
@@ -60,7 +60,7 @@ func openCard(b []byte, provider sign.Key, unit market.UnitID) (market.Card, err
 	if err == nil && c.Unit(provider) != unit {
 		err = &audit.RuleError{
 			Rule:   audit.RuleCard,
-			Detail: fmt.Sprintf("unit %s is not on the card that it is said to be on", unit.Short()),
+			Detail: fmt.Sprintf("unit %s: card mismatch", unit.Short()),
 		}
 	}
 	return c, err

@@ -31,7 +31,7 @@ func (p *Proofs) list(ctx context.Context, s *shower, o market.Offer) ([]market.
 		return nil, err
 	}
 	if _, known := s.class[o.Class]; !known && len(s.class) >= market.MaxOffers {
-		// Nobody sells so many classes at a time.
+		// No honest provider sells that many classes at a time.
 		s.forget()
 	}
 	s.had(o.Proof)

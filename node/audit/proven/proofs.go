@@ -1,5 +1,5 @@
-// Package proven knows the rates that the units on offer were proven to have: it is the buyer's side of audits.
-// [Proofs] fetches the records that offers name and checks each once, before units are bought by them.
+// Package proven is the buyer's side of audits: it provides the proven rates of the units on offer. [Proofs] fetches
+// the records that offers name and checks each once, before units are bought.
 package proven
 
 import (
@@ -22,15 +22,16 @@ import (
 
 // Bounds of the work for one provider and of the memory of all.
 const (
-	// eagerly is how many records of an offer are checked before anybody needs them: all of a usual machine.
+	// eagerly is the number of an offer's records that are checked in advance: all of a usual machine.
 	eagerly = 16
 	// maxFetches is how many records of one provider are on their way at a time.
 	maxFetches = 4
-	// maxBad is how many records of one list may be wrong before the rest is not looked at.
+	// maxBad is the number of wrong records of one list after which the rest is ignored.
 	maxBad = 4
 	// maxSeen bounds the remembered providers; the one unused for longest goes first.
 	maxSeen = 2048
-	// again is the time until a provider without answer, or with a record that could not be judged, is asked again.
+	// again is the delay before another request to a provider without an answer, or with a record that could not be
+	// judged.
 	again = 5 * time.Second
 	// answerTime is how long a provider may take for a list or a record.
 	answerTime = 2 * time.Second
@@ -44,7 +45,7 @@ type Config struct {
 	Domain      sign.Domain
 	WindowSlots uint64
 	Sight       sight.Sight
-	// Failures is optional; if nil, this peer learns of no failed units.
+	// Failures is optional; if nil, failed units are not considered.
 	Failures Failures
 	Ask      Asker
 	Until    func(market.Slot) time.Duration // how long it takes until a slot begins
@@ -54,19 +55,16 @@ type Config struct {
 
 // Failures is the units that failed, by the word of their committees.
 type Failures interface {
-	// Against returns the reason why a record that passed does not count: its unit failed. The roster is that of its
-	// window; if nil, the record was checked before, and no request is made.
+	// Against returns the reason why a passed record does not count: its unit failed. roster is the roster of the
+	// record's window; if nil, the record was checked before, and no request is made.
 	Against(ctx context.Context, r audit.Record, roster audit.Roster) error
 }
 
-// Asker asks a peer for a record, or for the list of them behind the proof of an offer.
+// Asker requests a record from a peer, or the list of records behind the proof of an offer.
 type Asker func(ctx context.Context, from sign.Key, req *nodepb.ProofRequest) (*nodepb.ProofReply, error)
 
-// Proofs knows the proven rates of the units on offer: it fetches the records that offers name and checks each once. It
-// trusts no statement of a provider or a committee. It may be used by many goroutines.
-//
-//	offer ──proof──▶ list of (unit, record) ──▶ record ── Check, members, beacon, class, dataset, provider ──▶ proven
-//	                 is behind the proof        is the one named, of that unit                            while fresh
+// Proofs provides the proven rates of the units on offer: it fetches the records that offers name and checks each once.
+// It trusts no statement of a provider or a committee. It is safe for concurrent use.
 type Proofs struct {
 	cfg Config
 	cpu chan struct{} // holds one for each record that is being checked
@@ -78,7 +76,7 @@ type Proofs struct {
 	cards *audit.Cards
 }
 
-// New knows nothing yet.
+// New returns Proofs without any records.
 func New(cfg Config) *Proofs {
 	return &Proofs{
 		cfg: cfg, alone: market.Class.Alone, cpu: make(chan struct{}, max(runtime.GOMAXPROCS(0)-1, 1)),
@@ -118,7 +116,7 @@ func (p *Proofs) evict() {
 // Shown is the known state of an offer's units, without a request: how many of all its units, free or not, are proven.
 func (p *Proofs) Shown(o market.Offer) match.Shown {
 	if o.Proof.IsZero() {
-		return match.Shown{Doubt: "its offer names no fresh audit record"}
+		return match.Shown{Doubt: "the offer names no fresh audit record"}
 	}
 	_, slot, err := p.cfg.Sight.Window()
 	if err != nil {
@@ -167,7 +165,7 @@ func (p *Proofs) counts(c checked, o market.Offer, now market.Slot) error {
 }
 
 // errOther reports that a record does not match the class or resources of the offer.
-var errOther = errors.New("its record is of another class, or of other resources")
+var errOther = errors.New("the record has another class or other resources")
 
 // fresh returns an error if a record does not keep its unit listed now.
 func (p *Proofs) fresh(c checked, now market.Slot) error {
@@ -183,8 +181,8 @@ func (p *Proofs) fresh(c checked, now market.Slot) error {
 	return audit.Fresh(c.record, p.cfg.WindowSlots, recent, now, c.work)
 }
 
-// Check fetches and checks records that an offer names until need units are proven, a few more if that costs little, or
-// none is left. Shown has the result.
+// Check fetches and checks records that an offer names until need units are proven, or no record is left. It checks a
+// few more if that costs little. Shown returns the result.
 func (p *Proofs) Check(ctx context.Context, o market.Offer, need int) {
 	if o.Proof.IsZero() {
 		return
@@ -201,29 +199,29 @@ func (p *Proofs) Check(ctx context.Context, o market.Offer, need int) {
 	p.records(ctx, s, o, list[:min(max(need, eagerly), len(list))])
 }
 
-// CheckUnits verifies that units are among those that an offer names and that their records are checked and fresh;
-// records that are not checked yet are fetched. ErrUnproven.
+// CheckUnits verifies that the offer names the units and that their records are checked and fresh; it fetches unchecked
+// records. It returns ErrUnproven.
 func (p *Proofs) CheckUnits(ctx context.Context, o market.Offer, units []market.UnitID) error {
 	if p.proven(o, units) == nil {
 		return nil
 	}
 	if o.Proof.IsZero() {
-		return fmt.Errorf("%w: its offer names no fresh audit record", ErrUnproven)
+		return fmt.Errorf("%w: the offer names no fresh audit record", ErrUnproven)
 	}
 	s, err := p.lock(ctx, o.Provider)
 	if err != nil {
-		return fmt.Errorf("%w: its records are still being checked", ErrUnproven)
+		return fmt.Errorf("%w: records are still being checked", ErrUnproven)
 	}
 	defer s.unlock()
 	list, err := p.list(ctx, s, o)
 	if err != nil {
-		return fmt.Errorf("%w: the list of its records is not to be had: %w", ErrUnproven, err)
+		return fmt.Errorf("%w: list of records: not available: %w", ErrUnproven, err)
 	}
 	var wanted []market.Shown
 	for _, u := range units {
 		i := slices.IndexFunc(list, func(l market.Shown) bool { return l.Unit == u })
 		if i < 0 {
-			return fmt.Errorf("%w: unit %s is not among the %d that its offer says are proven",
+			return fmt.Errorf("%w: unit %s: not among the %d proven units of the offer",
 				ErrUnproven, u.Short(), len(list))
 		}
 		wanted = append(wanted, list[i])
@@ -271,8 +269,8 @@ func (p *Proofs) proven(o market.Offer, units []market.UnitID) error {
 	return nil
 }
 
-// Worked is called for a lease of the reader's own with the time that its provider worked for it: up to a slot,
-// exclusive. The records by which its units were sold stay fresh for this time, and until the second audit after it.
+// Worked is called for a lease of the reader with the time that its provider worked for it, up to slot to, exclusive.
+// The records that sold its units stay fresh for this time, and until the second audit after it.
 func (p *Proofs) Worked(provider sign.Key, units []market.UnitID, from, to market.Slot) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -288,8 +286,8 @@ func (p *Proofs) Worked(provider sign.Key, units []market.UnitID, from, to marke
 	}
 }
 
-// Rate is the least that any of a provider's units was proven to compute, int8 operations a second; 0 where one's is
-// not known. The record need not be fresh: units are not audited while they are leased.
+// Rate returns the least proven rate of a provider's units, in int8 operations a second; 0 if one is unknown. The
+// record need not be fresh: units are not audited while they are leased.
 func (p *Proofs) Rate(provider sign.Key, units []market.UnitID) (least uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -309,8 +307,7 @@ func (p *Proofs) Rate(provider sign.Key, units []market.UnitID) (least uint64) {
 	return least
 }
 
-// Next is how long it takes until the next audit, on average: nobody knows when one comes, but where each window has
-// one.
+// Next returns the average time until the next audit. If every window has one, the time is exact.
 func (p *Proofs) Next() time.Duration {
 	in := p.cfg.Sight.Instants()
 	w, _, err := p.cfg.Sight.Window()

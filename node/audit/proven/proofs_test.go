@@ -163,7 +163,7 @@ func (b *bazaar) check(t *testing.T, need int) (units uint32, doubt string) {
 func TestProofs(t *testing.T) {
 	t.Parallel()
 	b := bazaarOf(t, passing(), nil)
-	if s := b.Shown(b.offer); s.Units != 0 || s.Doubt != "its records are not checked yet" || b.requests() != 0 {
+	if s := b.Shown(b.offer); s.Units != 0 || s.Doubt != "records are not checked yet" || b.requests() != 0 {
 		t.Errorf("before: %+v", s)
 	}
 	if units, doubt := b.check(t, 1); units != 3 || doubt != "" || b.requests() != 4 {
@@ -194,12 +194,12 @@ func TestProofs(t *testing.T) {
 	if s := b.Shown(other); s.Units != 0 {
 		t.Errorf("an offer of other units: %+v", s)
 	}
-	if err := b.CheckUnits(t.Context(), b.offer, []market.UnitID{unit, {1}}); !errors.Is(err, ErrUnproven) || !strings.Contains(err.Error(), "is not among the 3") {
+	if err := b.CheckUnits(t.Context(), b.offer, []market.UnitID{unit, {1}}); !errors.Is(err, ErrUnproven) || !strings.Contains(err.Error(), "not among the 3") {
 		t.Error(err)
 	}
 	none := b.offer
 	none.Proof = sign.Hash{}
-	if s := b.Shown(none); s.Units != 0 || s.Doubt != "its offer names no fresh audit record" {
+	if s := b.Shown(none); s.Units != 0 || s.Doubt != "the offer names no fresh audit record" {
 		t.Errorf("%+v", s)
 	}
 	// The window after, its unit may still be sold; not in the one after that.
@@ -222,7 +222,7 @@ func TestProofsOfLeasedUnits(t *testing.T) {
 	if err := b.CheckUnits(t.Context(), b.offer, []market.UnitID{unit}); err != nil || b.requests() != 2 {
 		t.Error(err)
 	}
-	if s := b.Shown(b.offer); s.Units != 1 || s.Doubt != "not all of its records are checked yet" {
+	if s := b.Shown(b.offer); s.Units != 1 || s.Doubt != "not all records are checked yet" {
 		t.Errorf("%+v", s)
 	}
 	b.down = errors.New("no route")
@@ -267,7 +267,7 @@ func TestProofsRefuse(t *testing.T) {
 		}, "records listed have root"},
 		"a list too long":                     {good, nil, func(b *bazaar) { b.lists[b.offer.Proof] = make([]byte, 64*(market.MaxShown+1)) }, "units shown"},
 		"an empty list":                       {good, nil, func(b *bazaar) { b.lists[b.offer.Proof] = []byte{} }, "units shown"},
-		"another record":                      {good, nil, func(b *bazaar) { b.records[good[0].Hash()] = passing()[1].Marshal() }, "it gave another record"},
+		"another record":                      {good, nil, func(b *bazaar) { b.records[good[0].Hash()] = passing()[1].Marshal() }, "got another record"},
 		"no record":                           {good, nil, func(b *bazaar) { b.records[good[0].Hash()] = []byte("record") }, "malformed"},
 		"none":                                {good, nil, func(b *bazaar) { clear(b.records) }, "no such thing"},
 		"silence":                             {good, nil, func(b *bazaar) { b.down = context.DeadlineExceeded }, "deadline exceeded"},

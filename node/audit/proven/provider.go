@@ -58,12 +58,12 @@ func (s *shower) waits(h sign.Hash, now time.Time) error {
 	return nil
 }
 
-const notChecked = "its records are not checked yet"
+const notChecked = "records are not checked yet"
 
 // doubt returns the gravest reason for which no more units of an offer are proven, or "" if all are.
 func (s *shower) doubt(o market.Offer) string {
 	if t, known := s.tried[o.Proof]; known {
-		return "the list of its records is not to be had: " + t.err.Error()
+		return "list of records: not available: " + t.err.Error()
 	}
 	list, known := s.lists[o.Proof]
 	if !known {
@@ -75,7 +75,7 @@ func (s *shower) doubt(o market.Offer) string {
 			return fmt.Sprintf("the record of unit %s: %v", l.Unit.Short(), t.err)
 		}
 		if _, ok := s.units[l.Unit]; !ok {
-			unchecked = "not all of its records are checked yet"
+			unchecked = "not all records are checked yet"
 		}
 	}
 	return unchecked
@@ -113,7 +113,7 @@ type checked struct {
 	rates  audit.Rates  // the rates that may be sold by them
 	class  market.Class
 	res    market.Resources
-	tag    sign.Hash // of the card that the unit claims; zero for one of which there may be many
+	tag    sign.Hash // of the card that the unit claims; zero if the class allows many
 }
 
 // showed is the rates of one record.
@@ -122,8 +122,7 @@ type showed struct {
 	rates  audit.Rates
 }
 
-// after has a record count beside what this peer saw of the unit before, where that was of the same class and
-// resources.
+// after combines a record with the unit's previous one, if that has the same class and resources.
 func (c checked) after(old checked, r audit.Record, in audit.Instants) checked {
 	w := r.Answer.Window
 	c.past = []showed{{w, r.Rates()}}

@@ -30,7 +30,7 @@ type Failed struct {
 	slots  uint64
 	sight  Sight
 	store  journal.Store
-	turn   chan struct{} // holds one token while nobody writes: each write follows from the one before
+	turn   chan struct{} // holds one token while no write is in progress: each write builds on the previous one
 
 	mu  sync.Mutex
 	all history.Failures
@@ -55,7 +55,7 @@ func OpenFailed(ctx context.Context, st journal.Store, g market.Genesis, s Sight
 	})
 }
 
-// add counts a refusal. f.mu is held, or nobody else has f.
+// add counts a refusal. The caller holds f.mu, or is the only user of f.
 func (f *Failed) add(x audit.Refusal, own bool) {
 	f.all.Add(x)
 	f.of[proof.Refusal{Refusal: x}.Hash()] = x
@@ -76,7 +76,7 @@ func refusalKey(x audit.Refusal) string {
 	return fmt.Sprintf("%016x/%s/%s/%d/%s", uint64(t.Window), t.Provider, t.Unit, t.Attempt, x.Member())
 }
 
-// Knows reports whether a refusal is kept, or is of a window that counts no more or not yet.
+// Knows reports whether a refusal is kept, or is of a window that no longer counts or does not count yet.
 func (f *Failed) Knows(x audit.Refusal) (bool, error) {
 	now, _, err := f.sight.Window()
 	if err != nil {
@@ -230,7 +230,7 @@ func (r Refusals) Publish(context.Context) (out []proof.Content) {
 	return out
 }
 
-// Own are those that this peer signed, of windows that count.
+// Own returns the refusals that this peer signed, of windows that count.
 func (f *Failed) Own() (out []audit.Refusal) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -240,15 +240,15 @@ func (f *Failed) Own() (out []audit.Refusal) {
 	return out
 }
 
-// Failed are the windows in which a unit failed, as far as this peer heard.
+// Failed returns the windows in which a unit failed, as known to this peer.
 func (f *Failed) Failed(provider sign.Key, unit market.UnitID) []audit.Window {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.all.Failed(audit.Target{Provider: provider, Unit: unit})
 }
 
-// Against returns an error if a record that passed does not count. The roster is that of its window; if nil, it does
-// not check whether the record had to be an appeal.
+// Against returns an error if a passed record does not count. roster is the roster of its window; if nil, it does not
+// check whether the record had to be an appeal.
 func (f *Failed) Against(ctx context.Context, r audit.Record, roster audit.Roster) error {
 	f.mu.Lock()
 	err, failed := f.all.Against(r, f.sight.Instants()), len(f.all.Failed(r.Answer.Target)) > 0
@@ -265,7 +265,7 @@ func (f *Failed) Against(ctx context.Context, r audit.Record, roster audit.Roste
 	return f.all.Appealed(r, before, roster)
 }
 
-// before is the last window with an audit before one, or one that is too old for anything.
+// before returns the last window with an audit before w, or a window that is too old to count.
 func (f *Failed) before(ctx context.Context, w audit.Window) (audit.Window, error) {
 	in := f.sight.Instants()
 	if in.OneIn <= 1 {

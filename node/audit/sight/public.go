@@ -18,7 +18,7 @@ import (
 )
 
 // ErrNoAudits means that the network's genesis has no windows.
-var ErrNoAudits = errors.New("nothing is audited on this network: its genesis has no audit_slots")
+var ErrNoAudits = errors.New("this network has no audits: audit_slots is missing in the genesis")
 
 // PublicConfig is the configuration of a Public; all of it is required.
 type PublicConfig struct {
@@ -27,13 +27,13 @@ type PublicConfig struct {
 	Blocks  chain.Blocks
 	// Roster reads the set that committees of a window that has begun are drawn from.
 	Roster func(ctx context.Context, w audit.Window) (audit.Roster, error)
-	// Recent asks others for the last two windows with an audit up to one, of which it need not look at all blocks
-	// then. nil: it does.
+	// Recent requests the last two windows with an audit up to w from other peers, so that fewer blocks have to be
+	// read. It is optional; if nil, all blocks are read.
 	Recent func(ctx context.Context, w audit.Window) (audit.Recent, error)
 	Log    *slog.Logger
 }
 
-// Public is the Sight of a peer. It asks the chain for each fact once.
+// Public is the Sight of a peer. It requests each fact from the chain once.
 type Public struct {
 	cfg   PublicConfig
 	slots uint64 // of a window
@@ -53,18 +53,18 @@ type seen struct {
 }
 
 const (
-	// poll is how often the chain is asked for the first block of a window.
+	// poll is the polling interval for the first block of a window.
 	poll = time.Second
-	// moreBeacons is how many beacons are remembered beside those of the windows of which refusals count, and in which
-	// audits are looked for.
+	// moreBeacons is the number of remembered beacons in addition to those of windows whose refusals count, and of
+	// windows that are searched for audits.
 	moreBeacons = 64
 	// rosters are those of how many audits, at least, are remembered, and rosterFresh for how long each is.
 	rosters     = 4
 	rosterFresh = time.Minute
-	// readers is how many blocks are asked for at a time.
+	// readers is the number of blocks that are requested at a time.
 	readers = 8
-	// maxBehind is how many windows may have begun since the newest of which it is known whether it has an audit: in
-	// more of them there may have been audits that this peer has not heard of.
+	// maxBehind is the largest number of windows since the newest one that was searched for an audit: with more, this
+	// peer may have missed audits.
 	maxBehind = 3
 )
 
@@ -95,7 +95,8 @@ func (p *Public) Rules() audit.Rules { return p.rules }
 // Instants are when the audits of a window begin.
 func (p *Public) Instants() audit.Instants { return p.rules.Instants() }
 
-// Beacon is the beacon of a window that has begun, and that of its datasets. chain.ErrNotFound while there is none.
+// Beacon returns the beacon of a window that has begun, and of its datasets. It returns chain.ErrNotFound while there
+// is none.
 func (p *Public) Beacon(ctx context.Context, w audit.Window) (Drawn, error) {
 	b, err := p.Block(ctx, w)
 	if err != nil {
@@ -108,7 +109,7 @@ func (p *Public) Beacon(ctx context.Context, w audit.Window) (Drawn, error) {
 	return Drawn{Beacon: b, Era: era}, nil
 }
 
-// Check reports whether a beacon is a window's, and gives the one that its datasets are made of.
+// Check checks that a beacon is a window's, and returns the beacon of its datasets.
 func (p *Public) Check(ctx context.Context, w audit.Window, b audit.Beacon) (era audit.Beacon, err error) {
 	own, err := p.Beacon(ctx, w)
 	switch {
@@ -117,7 +118,7 @@ func (p *Public) Check(ctx context.Context, w audit.Window, b audit.Beacon) (era
 	case own.Beacon != b:
 		return audit.Beacon{}, &audit.RuleError{
 			Rule:   audit.RuleBeacon,
-			Detail: fmt.Sprintf("another beacon: this peer has that of slot %d", own.Slot),
+			Detail: fmt.Sprintf("beacon: mismatch: this peer has the one of slot %d", own.Slot),
 		}
 	}
 	return own.Era, nil
@@ -145,8 +146,8 @@ func (p *Public) Seen(ctx context.Context, w audit.Window) (s audit.Seen, err er
 // ErrNoBlock means that a window has no block, and never will.
 var ErrNoBlock = fmt.Errorf("the window has no block: %w", chain.ErrNotFound)
 
-// Block is the hash of a window's first final block. chain.ErrNotFound while there is none, ErrNoBlock where there
-// never is.
+// Block returns the hash of a window's first final block. It returns chain.ErrNotFound while there is none, and
+// ErrNoBlock if there will be none.
 func (p *Public) Block(ctx context.Context, w audit.Window) (audit.Beacon, error) {
 	p.mu.Lock()
 	b, known := p.blocks[w]
@@ -167,7 +168,7 @@ func (p *Public) Block(ctx context.Context, w audit.Window) (audit.Beacon, error
 	return b, nil
 }
 
-// keep remembers a beacon, and forgets the oldest where there are too many: but those that datasets are made of.
+// keep remembers a beacon. If there are too many, it forgets the oldest, except beacons of datasets.
 func (p *Public) keep(w audit.Window, b audit.Beacon) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -184,7 +185,7 @@ func (p *Public) keep(w audit.Window, b audit.Beacon) {
 }
 
 // errNotLooked means that it is not known which windows had audits.
-var errNotLooked = errors.New("which windows had audits is not known yet: their blocks are being read from the chain")
+var errNotLooked = errors.New("windows with audits: not known yet: blocks are being read from the chain")
 
 // Recent is this peer's knowledge of the last windows with an audit. It returns an error while that is too little to
 // decide which records are fresh.
@@ -204,7 +205,7 @@ func (p *Public) Recent() (audit.Recent, error) {
 	return p.recent, nil
 }
 
-// Follow learns of each window whether it has an audit until ctx ends. Where each has one it returns at once.
+// Follow finds the windows with audits until ctx ends. If every window has one, it returns at once.
 func (p *Public) Follow(ctx context.Context) error {
 	if p.Instants().OneIn <= 1 {
 		return nil
@@ -214,7 +215,7 @@ func (p *Public) Follow(ctx context.Context) error {
 		err := p.look(ctx)
 		if err != nil && ctx.Err() == nil && err.Error() != said {
 			said = err.Error()
-			p.cfg.Log.Warn("whether a window has an audit cannot be told", "err", err)
+			p.cfg.Log.Warn("cannot find out whether a window has an audit", "err", err)
 		} else if err == nil {
 			said = ""
 		}
@@ -226,10 +227,10 @@ func (p *Public) Follow(ctx context.Context) error {
 	return nil
 }
 
-// final is how long after its slot a block is final on Solana, at least: it is not asked for before.
+// final is the minimum time from a slot to its final block on Solana: no earlier request is made.
 const final = 8 * time.Second
 
-// look learns the facts that can be known now.
+// look finds the facts that are available now.
 func (p *Public) look(ctx context.Context) error {
 	now, slot, err := p.Window()
 	if err != nil {

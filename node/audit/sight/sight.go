@@ -15,13 +15,14 @@ import (
 	"github.com/starling-network/starling/verify/audit"
 )
 
-// Sight is a peer's view of the network's public facts. Methods may ask the chain.
+// Sight is a peer's view of the network's public facts. Methods may send requests to the chain.
 type Sight interface {
 	// Window is the window now, and the slot.
 	Window() (audit.Window, market.Slot, error)
-	// Beacon is the beacon of a window that has begun, and that of its datasets. chain.ErrNotFound while there is none.
+	// Beacon returns the beacon of a window that has begun, and of its datasets. It returns chain.ErrNotFound while
+	// there is none.
 	Beacon(ctx context.Context, w audit.Window) (Drawn, error)
-	// Check reports whether a beacon is a window's, and gives the one that its datasets are made of.
+	// Check checks that a beacon is a window's, and returns the beacon of its datasets.
 	Check(ctx context.Context, w audit.Window, b audit.Beacon) (era audit.Beacon, err error)
 	// Roster is the set that committees of a window are drawn from.
 	Roster(ctx context.Context, w audit.Window) (audit.Roster, error)
@@ -73,11 +74,11 @@ func CheckPassed(ctx context.Context, s Sight, g market.Genesis, of sign.Key, r 
 	}
 	switch w := r.Answer.Window; {
 	case r.Answer.Provider != of:
-		return broken(audit.RuleUnit, "it is of %s", r.Answer.Provider.Short())
+		return broken(audit.RuleUnit, "record of %s", r.Answer.Provider.Short())
 	case r.WindowSlots != g.AuditSlots:
 		return broken(audit.RuleWindow, "windows of %d slots, the network's have %d", r.WindowSlots, g.AuditSlots)
 	case w > now:
-		return broken(audit.RuleTime, "it is of window %d, it is %d now", w, now)
+		return broken(audit.RuleTime, "window: got %d, want at most %d", w, now)
 	case w < s.Instants().Ago(now, maxPassedAgo):
 		return fmt.Errorf("record of window %d: too old in window %d: %w", w, now, chain.ErrNotFound)
 	}

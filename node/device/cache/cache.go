@@ -1,6 +1,6 @@
-// Package cache keeps the devices of idle GPUs open from one audit to the next, so that their datasets stay in
-// memory: filling one takes seconds, and nobody else has the memory meanwhile. A program that begins on a unit gets
-// its memory first.
+// Package cache keeps the devices of idle GPUs open from one audit to the next, so their datasets stay in memory:
+// filling one takes seconds, and an idle GPU's memory is not needed. A program that starts on a unit gets its memory
+// first.
 //
 //	           window                 a program starts
 //	closed ────────────▶ open, filled ────────────────▶ taken, until the unit is idle again
@@ -76,7 +76,7 @@ func (k *Cache) Take(
 	}
 	k.mu.Unlock()
 	if taken {
-		return nil, errors.Join(errors.New("a program has begun on it"), x.Close())
+		return nil, errors.Join(errors.New("in use by a program"), x.Close())
 	}
 	return d, nil
 }

@@ -187,7 +187,7 @@ func (d *Device) walk(ends []uint64, key uint64, first uint32, w challenge.Walk)
 	}
 }
 
-// parallel does n pieces on all threads, each with a worker of its own; it ends early with the context's error.
+// parallel does n pieces on all threads, each with its own worker; it ends early with the context's error.
 func (d *Device) parallel(ctx context.Context, n int, worker func() func(int)) error {
 	var next atomic.Int64
 	var wg sync.WaitGroup

@@ -24,7 +24,7 @@ const HelperName = "starling-cuda"
 var (
 	// ErrNoHelper means that the helper program was not found.
 	ErrNoHelper = errors.New("starling-cuda was not found")
-	// ErrHelper means that the helper process crashed, hung or answered nonsense; its text says which.
+	// ErrHelper means that the helper process crashed, hung or sent an invalid answer; its text has the cause.
 	ErrHelper = errors.New("CUDA helper")
 	// ErrCUDA means that the helper works and CUDA does not, with the driver's own words.
 	ErrCUDA = errors.New("CUDA")
@@ -37,7 +37,7 @@ var (
 const (
 	// describeTimeout is how long a helper may take to wake the driver up and to compile the kernels.
 	describeTimeout = 2 * time.Minute
-	// workTimeout is how long it may compute: nobody asks for as much as takes minutes. Callers end earlier by their
+	// workTimeout is the longest computation. Real requests take less than minutes, and callers cancel earlier by their
 	// context.
 	workTimeout = 10 * time.Minute
 	// grace is how long a cancelled call may take to end before the helper is killed and its dataset lost.
@@ -94,7 +94,7 @@ func Open(ctx context.Context, cfg Config) (*Device, error) {
 	return d, nil
 }
 
-// Refresh asks the driver again how much memory is free, for Info.
+// Refresh reads the amount of free memory from the driver again, for Info.
 func (d *Device) Refresh(ctx context.Context) error {
 	about, err := d.describe(ctx)
 	if err == nil {
@@ -110,7 +110,7 @@ func (d *Device) describe(ctx context.Context) (wire.Description, error) {
 	}
 	_, digits, _ := strings.Cut(d.cfg.UUID, "-")
 	if got := hex.EncodeToString(a.About.UUID[:]); got != strings.ReplaceAll(digits, "-", "") {
-		return wire.Description{}, fmt.Errorf("%w: the driver shows %s and %s was asked for", ErrUUID, got, d.cfg.UUID)
+		return wire.Description{}, fmt.Errorf("%w: driver: got %s, want %s", ErrUUID, got, d.cfg.UUID)
 	}
 	return a.About, nil
 }
@@ -237,7 +237,7 @@ func (d *Device) Close() error {
 	return d.helper.Close()
 }
 
-// call asks the helper. take, where there is one, gets the answer and each part of it before the last.
+// call sends a request to the helper. take is optional; it gets the answer, and each part of it before the last.
 func (d *Device) call(
 	ctx context.Context, q wire.Question, want wire.Form, take func(wire.Answer) error,
 ) (wire.Answer, error) {
@@ -245,7 +245,7 @@ func (d *Device) call(
 		return wire.Answer{}, device.ErrClosed
 	}
 	var a wire.Answer
-	var told error // that leaves the helper as it is
+	var told error // keeps the helper running
 	timeout := workTimeout
 	if q.Op == wire.Describe {
 		timeout = describeTimeout
@@ -290,7 +290,7 @@ func (d *Device) call(
 	return a, told
 }
 
-// failure is the error that a helper reported: one that leaves it as it is, or one that ends it.
+// failure returns the error that a helper reported: told keeps the helper running, ends stops it.
 func failure(ctx context.Context, a wire.Answer) (told, ends error) {
 	switch a.Code {
 	case wire.CodeMemory:

@@ -201,7 +201,7 @@ func TestOpenRefuses(t *testing.T) {
 		text   string
 	}{
 		"uuid":       {func(c *Config) { c.UUID = "0" }, ErrUUID, `"0"`},
-		"other":      {func(c *Config) { c.UUID = strings.Replace(uuid, "00010203", "ffffffff", 1) }, ErrUUID, "the driver shows 09010203"},
+		"other":      {func(c *Config) { c.UUID = strings.Replace(uuid, "00010203", "ffffffff", 1) }, ErrUUID, "driver: got 09010203"},
 		"no helper":  {func(c *Config) { c.Helper = filepath.Join(t.TempDir(), "x") }, ErrNoHelper, "no such file"},
 		"no library": {func(c *Config) { c.env = []string{helperMode + "=no-library"} }, ErrNoLibrary, "cannot open"},
 		"no device":  {func(c *Config) { c.env = []string{helperMode + "=no-device"} }, ErrCUDA, "CUDA_ERROR_NO_DEVICE"},

@@ -8,14 +8,14 @@
 //	└───────────────────────────┘             │         driver for its GPU                   │
 //	                                          └──────────────────────────────────────────────┘
 //
-// A driver can end or hang the process that calls it, so all its calls are in a helper program beside the peer's, which
-// stays static. Each device has a helper process of its own, so all of a peer's devices work at once. The environment
-// of a helper names its device alone (CUDA_VISIBLE_DEVICES, by UUID): this is how NVIDIA pins a process to a MIG slice,
-// needs no code of ours to choose among devices, and a helper cannot touch another's. It then compares the UUID that
-// the driver gives with the one that it was started for.
+// A driver can end or hang the process that calls it, so all calls are made in a helper program; the peer's binary
+// stays static. Each device has its own helper process, so all devices of a peer work at once. The environment of a
+// helper names only its device (CUDA_VISIBLE_DEVICES, by UUID). This is NVIDIA's way to pin a process to a MIG slice;
+// it needs no selection in our code, and a helper cannot use another device. The helper then checks the UUID that the
+// driver reports.
 //
-// A dataset is resident as long as its helper lives. One that crashed, hung or did not end a cancelled call in time is
-// killed and later started again without it: a walk then says device.ErrNoDataset.
+// A dataset is resident while its helper runs. A helper that crashed, hung or did not end a cancelled call in time is
+// killed and later restarted without the dataset: a walk then returns device.ErrNoDataset.
 //
 // No GPU has run the kernels yet. They are checked in the simulator ptxsim and assembled by NVIDIA's assembler; see
 // verify/BENCHMARKS.md. `starling-cuda --self-test` compares a real GPU with the processor, bit for bit, and

@@ -91,7 +91,7 @@ func TestRealHelper(t *testing.T) {
 		"jit":       {ErrCUDA, "(218): something else; ptxas fatal: not today"},
 		"ancient":   {ErrCUDA, "below 6.1"},
 		// One program at a time: the reason, and what to do, not what the second program's context fails with.
-		"exclusive":  {ErrCUDA, "compute mode EXCLUSIVE_PROCESS, where one program at a time has it; audits and a buyer's program need it together: sudo nvidia-smi -c DEFAULT"},
+		"exclusive":  {ErrCUDA, "compute mode EXCLUSIVE_PROCESS, where one program at a time can use it; audits and a buyer's program need it together: sudo nvidia-smi -c DEFAULT"},
 		"prohibited": {ErrCUDA, "compute mode PROHIBITED"},
 	} {
 		if _, err := Open(t.Context(), with(mode)); !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.text) {

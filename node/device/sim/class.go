@@ -38,7 +38,7 @@ var (
 	CPU16   = processor("16-core CPU", 16, 64, 0.16, 0.3, 1)                 // portable Go: 10 GOPS, 20 M reads a core
 	CPU16x  = processor("16-core CPU, vector code", 16, 64, 2, 0.6, 1)       // AVX2
 	AMX64   = processor("64-core AMX CPU", 64, 512, 150, 2.5, 6)             // 8 channels of DDR5
-	GPUs    = []Class{RTX3060, RTX3090, RTX4090, A100, H100, H200, B200}     // those that honest peers have
+	GPUs    = []Class{RTX3060, RTX3090, RTX4090, A100, H100, H200, B200}     // hardware of honest peers
 	Classes = append(append([]Class{}, GPUs...), CPU16, CPU16x, AMX64)       // all
 )
 
@@ -71,14 +71,14 @@ func (c Class) Multiplies(s challenge.Shape) time.Duration {
 	return seconds(float64(s.Operations()) / c.Operations)
 }
 
-// Share is the place of a dataset's parts, of 1: the rest beside Resident and Host is made again when it is read.
+// Share is the place of a dataset's parts, of 1: the rest beside Resident and Host is recomputed when it is read.
 type Share struct{ Resident, Host float64 }
 
-// Whole is a dataset that is where it belongs.
+// Whole is a fully resident dataset.
 var Whole = Share{Resident: 1}
 
-// Walks is how long a walk takes over a dataset of which only a share is resident. Reading, reading over the bus and
-// making cells again go on at the same time, which is the best that a dishonest device can do.
+// Walks returns the time of a walk over a dataset of which only a share is resident. Reading from memory, reading over
+// the bus and recomputing cells run at the same time: this is the best that a dishonest device can do.
 func (c Class) Walks(w challenge.Walk, have Share) time.Duration {
 	reads := float64(w.Reads())
 	missing := max(1-have.Resident-have.Host, 0)

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Noise makes honest hardware and honest networks look slow, from a source that the caller seeds. The figures are
-// assumed; they are meant to be worse than those of a provider with a cable.
+// Noise delays honest hardware and honest networks, from a source that the caller seeds. The figures are assumptions,
+// meant to be worse than a provider with a wired connection.
 type Noise struct{ R *rand.Rand }
 
 // Speed is how fast a card is now beside its class: 2 % of spread, and one time in 33 it is hot and runs at 70 to 95 %.
@@ -37,7 +37,7 @@ func (n Noise) Delay() time.Duration {
 	return seconds(d)
 }
 
-// Fastest is the least delay of so many exchanges, of which a few may be lost.
+// Fastest returns the least delay of exchanges, a few of which may be lost.
 func (n Noise) Fastest(exchanges int) time.Duration {
 	return seconds(0.002 * n.R.ExpFloat64() / float64(exchanges))
 }
@@ -54,13 +54,13 @@ func (n Noise) Sight() time.Duration {
 // Clock is how wrong a peer measures a time: 50 parts in a million, either way.
 func (n Noise) Clock() float64 { return 1 + 50e-6*(2*n.R.Float64()-1) }
 
-// Outages is how a peer goes away and comes back: it is away half a percent of the time, for half an hour in the mean.
+// Outages models a peer that is away half a percent of the time, for half an hour on average.
 type Outages struct {
 	N          Noise
 	away, till time.Duration // the next stretch, from and to
 }
 
-// Away reports whether the peer is away at some time between from and to. Times asked about must not go back.
+// Away reports whether the peer is away at some time between from and to. Times must not decrease between calls.
 func (o *Outages) Away(from, to time.Duration) bool {
 	const mean, share = 1800.0, 0.005
 	for o.till <= from {

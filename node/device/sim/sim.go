@@ -1,8 +1,8 @@
-// Package sim is hardware that is not there: it gives the real answer to a small challenge, and on a clock that the
-// caller hands in it takes the time that hardware of its class would take for the challenge that it was claimed to be
-// asked. So whole networks of GPUs can be audited on a machine that has none, with the code that audits real ones.
+// Package sim is simulated hardware. It returns the real answer to a small challenge, after the time that hardware of
+// its class would take for a claimed challenge, on a clock of the caller. Whole networks of GPUs can thus be audited on
+// a machine without GPUs, with the real auditing code.
 //
-// It proves nothing and is never sold as anything but simulated.
+// It proves nothing and is always sold as simulated.
 package sim
 
 import (
@@ -30,7 +30,7 @@ func (c *Clock) Now() time.Duration {
 	return c.now
 }
 
-// Advance lets so much time pass.
+// Advance advances the clock by d.
 func (c *Clock) Advance(d time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -82,7 +82,7 @@ func (d *Device) Info() device.Info {
 
 func (d *Device) takes(t time.Duration) { d.cfg.Clock.Advance(seconds(t.Seconds() / d.cfg.Speed)) }
 
-// claimed is the walk that is timed for one that is asked.
+// claimed returns the walk whose time is simulated for w.
 func (d *Device) claimed(w challenge.Walk) challenge.Walk {
 	if d.cfg.Walk != (challenge.Walk{}) {
 		return d.cfg.Walk
@@ -90,7 +90,7 @@ func (d *Device) claimed(w challenge.Walk) challenge.Walk {
 	return w
 }
 
-// Multiply computes the products, and takes as long as the class takes for the claimed ones.
+// Multiply computes the products in the time that the class takes for the claimed ones.
 func (d *Device) Multiply(ctx context.Context, seed sign.Hash, s challenge.Shape) ([]sign.Hash, error) {
 	tiles, err := d.real.Multiply(ctx, seed, s)
 	if err != nil {
@@ -128,7 +128,7 @@ func (d *Device) Fill(ctx context.Context, of device.Dataset) error {
 // Evict gives the dataset's memory back.
 func (d *Device) Evict(ctx context.Context) error { return d.real.Evict(ctx) }
 
-// Walk walks, and takes as long as the class takes for the claimed walk with its dataset where it is.
+// Walk walks in the time that the class takes for the claimed walk, with its dataset where it is.
 func (d *Device) Walk(ctx context.Context, key uint64, of device.Dataset, w challenge.Walk) ([]sign.Hash, error) {
 	groups, err := d.real.Walk(ctx, key, of, w)
 	if err != nil {

@@ -1,7 +1,7 @@
-// Package attach connects buyers to running programs: a second program beside the first, a port, and files.
+// Package attach connects buyers to running programs: to a second program in the same sandbox, to a port, and to files.
 //
 // Each function serves one stream. It refuses before it accepts the stream, and returns when the stream has ended. The
-// caller has entered the execution, and ends ctx with the program, unless the function says otherwise.
+// caller has entered the execution and cancels ctx when the program ends, unless the function's comment differs.
 package attach
 
 import (
@@ -84,7 +84,7 @@ func Check(a *nodepb.LiveRequest_Attach) error {
 }
 
 // errOver is the error for attached clients when their program has ended.
-var errOver = errors.New("the job's program has ended, and with it what was attached")
+var errOver = errors.New("attached stream closed: the job's program has ended")
 
 // Serve runs a second program in the execution's sandbox.
 func Serve(
@@ -104,7 +104,7 @@ func Serve(
 	return live.Serve(ctx, conn, a.Rows, a.Cols, run)
 }
 
-// Program returns the function by which live.Serve runs a second program, or the refusal of it.
+// Program returns the function with which live.Serve runs a second program, or a refusal.
 func Program(
 	e Execution, h runtime.Handle, a *nodepb.LiveRequest_Attach,
 ) (func(context.Context, live.Session) (int, error), error) {
@@ -133,8 +133,8 @@ func Program(
 	}, nil
 }
 
-// Forward connects to a port of the program. The program's end ends the stream once what it had answered is passed on;
-// ctx is the stream's own.
+// Forward connects to a port of the program. When the program ends, its remaining output is passed on, and then the
+// stream ends. ctx is the stream's own.
 func Forward(ctx context.Context, e Execution, h runtime.Handle, port uint32, take Accept) error {
 	if port == 0 || port > math.MaxUint16 {
 		return &stream.Malformed{Reason: fmt.Sprintf("%d is not a port", port)}
@@ -151,7 +151,7 @@ func Forward(ctx context.Context, e Execution, h runtime.Handle, port uint32, ta
 	defer cancel()
 	conn, err := rt.Dial(dctx, h, uint16(port))
 	if err != nil {
-		return stream.Refuse("port", fmt.Sprintf("nobody in the program answers at port %d: %v", port, err))
+		return stream.Refuse("port", fmt.Sprintf("port %d: no answer from the program: %v", port, err))
 	}
 	caller, err := take(&nodepb.LiveReply{})
 	if err != nil {

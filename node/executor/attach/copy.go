@@ -47,7 +47,7 @@ func finishCopy(w *live.Writer, err error) error {
 	return w.Exit(0)
 }
 
-// CopyIn unpacks an archive below an output of the program, as far as the lease has disk.
+// CopyIn unpacks an archive below an output of the program, within the lease's disk limit.
 func CopyIn(ctx context.Context, e Execution, c *nodepb.LiveRequest_CopyIn, take Accept) error {
 	guest := c.GetPath()
 	w, _ := e.Program()

@@ -208,7 +208,7 @@ func (b *Bench) End(l market.LeaseID, grace time.Duration) {
 	}
 }
 
-// Wait is a program that runs until it is asked to stop, and ends with code 3.
+// Wait is a program that runs until its end is requested, and exits with code 3.
 func Wait(p guest.Process) int {
 	for !guest.Exists(p, guest.StopFile) {
 		p.Burn()

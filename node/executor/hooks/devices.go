@@ -27,7 +27,7 @@ func (d Equipment) Prestart(_ context.Context, e *executor.Execution, l *executo
 	}
 	ids, names, err := d.Devices.Names(e.Units)
 	if err != nil {
-		return fmt.Errorf("giving it its devices: %w", err)
+		return fmt.Errorf("assigning devices: %w", err)
 	}
 	l.Spec.GPUs = ids
 	if len(names) > 0 {

@@ -23,7 +23,7 @@ var (
 // Prestart fetches the inputs, from their URLs or the peer that commands the execution. Outputs, and the files that a
 // container writes outside of them, are in one volume where the runtime has volumes.
 func (f Files) Prestart(ctx context.Context, e *executor.Execution, l *executor.Launch) (err error) {
-	e.Say("fetching its inputs")
+	e.Say("fetching inputs")
 	var volume workload.MakeVolume
 	v, ok := l.Runtime.(runtime.Volumer)
 	layer := ok && e.Work.Image != "" && v.KeepsLayers()
@@ -37,8 +37,7 @@ func (f Files) Prestart(ctx context.Context, e *executor.Execution, l *executor.
 	return err
 }
 
-// Exited stores the outputs of a program that came to an end of its own or was stopped. It changes no file, so that it
-// can be repeated.
+// Exited stores the outputs of a program that exited or was stopped. It changes no file, so it can be repeated.
 func (f Files) Exited(ctx context.Context, e *executor.Execution, r *executor.Result) (err error) {
 	if r.Lost() {
 		return nil
@@ -47,5 +46,5 @@ func (f Files) Exited(ctx context.Context, e *executor.Execution, r *executor.Re
 	return err
 }
 
-// Stop removes the files that the program saw. Its logs stay.
+// Stop removes the program's files. Its logs stay.
 func (f Files) Stop(e *executor.Execution) error { return e.Stage().Clear() }

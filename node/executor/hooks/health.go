@@ -94,7 +94,7 @@ func checkAll(ctx context.Context, e *executor.Execution, h runtime.Handle) {
 type judgement struct {
 	health   nodepb.Health
 	failures uint32    // in a row, at most retries
-	retries  uint32    // so many make an unhealthy program
+	retries  uint32    // number of failures that make a program unhealthy
 	grace    time.Time // failures of a program that is still starting do not count before
 }
 

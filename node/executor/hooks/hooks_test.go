@@ -241,15 +241,15 @@ func TestLaunchFailures(t *testing.T) {
 		message string
 	}{
 		"no such image": {&runtime.Failure{
-			Class: runtime.ErrBadImage, Of: testImage, Advice: "its registry does not have it", Cause: errors.New("unknown"),
-		}, 0, protocol.ReasonImage, testImage + ": image cannot be run: its registry does not have it"},
+			Class: runtime.ErrBadImage, Of: testImage, Advice: "not found in the registry", Cause: errors.New("unknown"),
+		}, 0, protocol.ReasonImage, testImage + ": image cannot be run: not found in the registry"},
 		"no program": {
 			fmt.Errorf("%w: no such file", runtime.ErrNoProgram), 0, protocol.ReasonProgram,
 			"program of the image cannot be started: no such file",
 		},
 		"wrong credentials": {runtime.ErrCredentials, 0, protocol.ReasonCredentials, "refused the credentials"},
 		"no registry":       {runtime.ErrRegistry, 0, protocol.ReasonStart, "cannot be reached"},
-		"too slow":          {nil, time.Hour, protocol.ReasonStart, "longer than the 1m0s it was given"},
+		"too slow":          {nil, time.Hour, protocol.ReasonStart, "time limit of 1m0s exceeded"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

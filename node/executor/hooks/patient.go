@@ -10,9 +10,9 @@ import (
 	"github.com/starling-network/starling/p2p/stream"
 )
 
-// patient fetches files for programs that are to start. The providers of a wide job all ask its buyer at the same
-// moment, and a buyer serves a bounded number at a time: the others wait for their turn. The context ends with the time
-// that the job gives for fetching, or with the lease.
+// patient fetches files for programs that are about to start. The providers of a wide job all send requests to its
+// buyer at once, and the buyer serves a bounded number at a time; the others wait. The context ends with the job's time
+// limit for fetching, or with the lease.
 type patient struct{ executor.Files }
 
 // Obtain implements executor.Files.

@@ -29,6 +29,6 @@ func (p Pauses) Recover(e *executor.Execution) {
 		return
 	}
 	if err := executor.Freeze(e.Alive(), rt, *h, s.Paused); err != nil && e.Alive().Err() == nil {
-		p.Log.Warn("a program cannot be brought to its earlier state", "lease", e.Lease, "paused", s.Paused, "err", err)
+		p.Log.Warn("cannot restore the paused state of a program", "lease", e.Lease, "paused", s.Paused, "err", err)
 	}
 }

@@ -124,7 +124,7 @@ func (Probes) begin(e *executor.Execution) (done func(), err error) {
 	}, nil
 }
 
-// unpaused is a gauge that computes only while nobody pauses or resumes the program.
+// unpaused is a gauge that computes only while the program is neither paused nor resumed.
 type unpaused struct {
 	runtime.Gauge
 	execution *executor.Execution

@@ -7,8 +7,8 @@ import (
 	"github.com/starling-network/starling/node/runtime"
 )
 
-// Replication keeps partial results of deterministic programs out of comparisons between providers. A seeded program
-// that was asked to stop, or with a lease that ended first, has no result: it counts as killed.
+// Replication excludes partial results of deterministic programs from comparisons between providers. A seeded program
+// that was stopped, or whose lease ended first, has no result: it counts as killed.
 type Replication struct{}
 
 var _ executor.Exit = Replication{}

@@ -22,8 +22,8 @@ type kept struct {
 	Bytes int64 `json:"bytes"` // of its logs and outputs
 }
 
-// Retention keeps the outputs and logs of ended executions for their buyers. It is the last hook at an end, after that
-// of the outputs.
+// Retention keeps the outputs and logs of ended executions for their buyers. It is the last hook at an end, after the
+// hook of the outputs.
 type Retention struct {
 	Retain time.Duration
 	Files  executor.Files
@@ -85,7 +85,7 @@ func appendCID(to []cid.Cid, b *nodepb.Blob) []cid.Cid {
 	return to
 }
 
-// Needed returns the files that executions need: programs and inputs of those that have not ended, and outputs of all.
+// Needed returns the files that executions need: outputs of all executions, and programs and inputs of running ones.
 func Needed(all []*executor.Execution) map[cid.Cid]bool {
 	out := map[cid.Cid]bool{}
 	for _, e := range all {
@@ -105,18 +105,17 @@ func Needed(all []*executor.Execution) map[cid.Cid]bool {
 }
 
 const (
-	// sweepEvery is how often ended leases are looked at, and sweepAgain after how long one that cannot be removed is
-	// tried again.
+	// sweepEvery is the interval between scans for ended leases. sweepAgain is the delay before another attempt to
+	// remove a lease.
 	sweepEvery = time.Second
 	sweepAgain = 10 * time.Minute
 )
 
-// Leases knows which leases are over.
+// Leases reports ended leases.
 type Leases interface {
-	// Over returns the leases that are over and settled, of those that have executions, and of all others that still
-	// have to be forgotten.
+	// Over returns the ended and settled leases: from executed, and all others that are not forgotten yet.
 	Over(executed []market.LeaseID) []market.LeaseID
-	// Forgotten is called once nothing of a lease is left here.
+	// Forgotten is called when all files of a lease are removed.
 	Forgotten(l market.LeaseID)
 }
 
@@ -139,7 +138,7 @@ type Sweeper struct {
 	stuck map[market.LeaseID]time.Time // leases that cannot be removed, and when that is tried again
 }
 
-// Run sweeps until ctx ends. It is a loop of its own, because a folder with a million files takes its time.
+// Run sweeps until ctx ends. It has its own loop, since a folder with a million files takes long.
 func (w *Sweeper) Run(ctx context.Context) {
 	every := time.NewTicker(sweepEvery)
 	defer every.Stop()
@@ -156,7 +155,7 @@ func (w *Sweeper) Run(ctx context.Context) {
 const forgottenEarly = "an ended lease is forgotten early: retained files take more than provide.retainMiB, " +
 	"and its buyer has most of them"
 
-// Sweep removes all that is due. It must not be called concurrently.
+// Sweep removes all files that are due. It must not be called concurrently.
 func (w *Sweeper) Sweep(ctx context.Context) {
 	now := time.Now()
 	due := choose(w.rests(now), w.Bytes, now)
@@ -178,8 +177,8 @@ func (w *Sweeper) Sweep(ctx context.Context) {
 	}
 }
 
-// rests returns the leases that are over, with their files. A lease without executions is kept for as long after it was
-// first seen over.
+// rests returns the ended leases with their files. A lease without executions is retained from the time at which its
+// end was first seen.
 func (w *Sweeper) rests(now time.Time) (out []rest) {
 	if w.over == nil {
 		w.over, w.stuck = map[market.LeaseID]time.Time{}, map[market.LeaseID]time.Time{}

@@ -43,7 +43,7 @@ func (s Secrets) open(e *executor.Execution) (*nodepb.Secrets, error) {
 	}
 	plain, err := s.Opener.Open(e.Work.Sealed, e.Lease)
 	if err != nil {
-		return nil, workload.Bad("its secrets were not sealed to this provider for this lease")
+		return nil, workload.Bad("secrets: not sealed to this provider for this lease")
 	}
 	return workload.Secrets(plain)
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/starling-network/starling/verify/exclusive"
 )
 
-// healthTime bounds one look at the devices: a driver that hangs must not keep a program from starting.
+// healthTime bounds one health query of the devices: a driver that hangs must not delay a program's start.
 const healthTime = 5 * time.Second
 
 // seenTable has snapshots with both signatures, by execution and when.
@@ -31,7 +31,7 @@ func seenKey(e *executor.Execution, when exclusive.When) string {
 }
 
 // Snapshots signs the state of an execution's hardware before its start and after its end, for the reports to its
-// buyer. It is journalled with the execution's next change. A snapshot that cannot be taken is left out.
+// buyer. It is journalled with the execution's next change. A snapshot that fails is omitted.
 type Snapshots struct {
 	Devices Devices
 	Store   journal.Store

@@ -91,7 +91,7 @@ func TestInputsByURL(t *testing.T) {
 		t.Errorf("the server was asked %d times", n)
 	}
 	s := r.Await(r.Must(market.LeaseID{10}, 1, input("others", site.URL+"/w.bin?signature=abc")))
-	if s.Reason != protocol.ReasonInput || !strings.Contains(s.Message, site.URL+"/w.bin: input is not at its URL: its bytes do not have") ||
+	if s.Reason != protocol.ReasonInput || !strings.Contains(s.Message, site.URL+"/w.bin: input not found at its URL: SHA-256 mismatch") ||
 		strings.Contains(s.Message, "signature") {
 		t.Errorf("wrong bytes: %v", s)
 	}

@@ -1,7 +1,7 @@
-// Package member gives executions their networks: a rank's place in the overlay of its cluster, or the way out alone.
+// Package member gives executions their networks: membership in a cluster's overlay, or only internet access.
 //
-// An execution that is a rank of a cluster, or asks for a way out, has a network to itself, and this peer holds its
-// other end. One that is of no cluster has no plan and no members:
+// An execution that is a rank of a cluster, or requests internet access, has its own network, and this peer holds the
+// other end. An execution without a cluster has no plan and no members:
 //
 //	Admit (plan) ─▶ journal ─▶ Prestart: sandbox with ovl0 ─▶ Poststart: Tun ─▶ Networks.Join ─▶ SetMembers
 //	Members (newer plan) ─▶ checked, journalled ─▶ SetMembers, SetFiles
@@ -9,7 +9,7 @@
 //
 // The next process of the peer takes over running programs with the plan in the journal.
 //
-// A rank's program starts others beside those of the other ranks, as mpirun does by rsh: see [Hook.Rsh].
+// A rank's program can start programs in the other ranks, as mpirun does by rsh: see [Hook.Rsh].
 package member
 
 import (
@@ -92,7 +92,7 @@ func Members(all []*executor.Execution) (n int) {
 	return n
 }
 
-// Admit checks the plan of a workload. It goes on from earlier executions under the lease.
+// Admit checks the plan of a workload. It continues from earlier executions under the lease.
 func (h *Hook) Admit(e *executor.Execution, buyer sign.Key) error {
 	m := h.begin(e)
 	if e.Work.GetCluster() == nil {
@@ -189,7 +189,7 @@ func (h *Hook) Poststart(ctx context.Context, e *executor.Execution) error {
 	}
 	if err := m.join(ctx); err != nil {
 		m.leave()
-		advice := "this provider could not give it its network; another may"
+		advice := "this provider could not provide the network; another may"
 		return &runtime.Failure{Class: runtime.ErrNoOverlay, Advice: advice, Cause: err}
 	}
 	e.Go(m.attend)
@@ -203,7 +203,8 @@ func (h *Hook) Recover(e *executor.Execution) {
 	}
 }
 
-// SetMembers puts a newer plan of the lease's buyer in force. It is journalled before anybody is let in or out.
+// SetMembers puts a newer plan of the lease's buyer in force. It is journalled before any member is admitted or
+// removed.
 func (h *Hook) SetMembers(ctx context.Context, e *executor.Execution, buyer sign.Key, plan *nodepb.ClusterPlan) error {
 	next, err := cluster.Decode(plan)
 	if err != nil {
@@ -220,7 +221,7 @@ func (h *Hook) SetMembers(ctx context.Context, e *executor.Execution, buyer sign
 		return refusePlan(err)
 	}
 	if next.Version == before.Version {
-		return nil // asked again
+		return nil // repeated request
 	}
 	if err := next.Check(h.Domain, h.own(e, buyer, next)); err != nil {
 		return refusePlan(err)

@@ -513,7 +513,7 @@ func TestNoMember(t *testing.T) {
 		b.nets.setFail(errors.New("no sockets left"))
 		e, err := b.start(1, plan)
 		b.must(err)
-		if s := e.Describe(); s.State != nodepb.ExecState_EXEC_STATE_FAILED || !strings.Contains(s.Message, "could not give it its network") || strings.Contains(s.Message, "sockets") {
+		if s := e.Describe(); s.State != nodepb.ExecState_EXEC_STATE_FAILED || !strings.Contains(s.Message, "could not provide the network") || strings.Contains(s.Message, "sockets") {
 			t.Errorf("it is %v", s)
 		}
 		_, h, _ := e.Snapshot()

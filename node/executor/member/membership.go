@@ -20,8 +20,8 @@ import (
 type membership struct {
 	h        *Hook
 	e        *executor.Execution
-	turn     chan struct{} // holds one token while nobody changes plan or network
-	again    chan struct{} // holds one token when the network has to be looked after
+	turn     chan struct{} // holds one token while plan and network are not being changed
+	again    chan struct{} // holds one token when the network needs work
 	sessions atomic.Int32  // programs that it has started in others, and that run
 
 	mu      sync.Mutex
@@ -57,7 +57,7 @@ func (m *membership) set(p *cluster.Plan, seen cluster.Seen) {
 	m.plan, m.seen = p, seen
 }
 
-// now returns the plan in force and the network, nil if there is none.
+// now returns the plan in force and the network; nil if there is none.
 func (m *membership) now() (*cluster.Plan, Network) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -70,7 +70,7 @@ func (m *membership) networked() bool {
 	return p != nil || m.outside()
 }
 
-// outside reports whether the execution's job asks for a way out.
+// outside reports whether the execution's job requests internet access.
 func (m *membership) outside() bool {
 	return runtime.Network(m.e.Work.Network) == runtime.NetworkInternet
 }
@@ -96,10 +96,10 @@ func (m *membership) connect(ctx context.Context) error {
 	if joined {
 		tun, err := rt.Tun(ctx, *h)
 		if err != nil {
-			return fmt.Errorf("opening its network: %w", err)
+			return fmt.Errorf("opening network: %w", err)
 		}
 		if network, err = m.h.Networks.Join(m.joining(p, tun)); err != nil {
-			return fmt.Errorf("joining its network: %w", err)
+			return fmt.Errorf("joining network: %w", err)
 		}
 		m.mu.Lock()
 		m.network = network
@@ -113,10 +113,10 @@ func (m *membership) connect(ctx context.Context) error {
 		return err
 	}
 	if err := network.SetMembers(others); err != nil {
-		return fmt.Errorf("setting the members of its cluster: %w", err)
+		return fmt.Errorf("setting cluster members: %w", err)
 	}
 	if err := rt.SetFiles(ctx, *h, p.Contract().Files()); err != nil {
-		return fmt.Errorf("writing the members of its cluster: %w", err)
+		return fmt.Errorf("writing cluster members: %w", err)
 	}
 	m.e.Update(func(s *nodepb.Execution) { s.PlanVersion = p.Version })
 	if joined {
@@ -181,7 +181,8 @@ func (m *membership) reconnect() {
 	}
 }
 
-// attend looks after the network of an execution until its program has ended, and leaves then. It retries failed steps.
+// attend maintains the network of an execution until its program has ended, and then leaves it. It retries failed
+// steps.
 func (m *membership) attend(ctx context.Context) {
 	defer m.leave()
 	t := time.NewTimer(0) // an execution of an earlier process has no network yet

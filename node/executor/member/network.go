@@ -32,7 +32,7 @@ type Joining struct {
 	Tun     *os.File
 	// Names returns the addresses that a name has in its cluster, none when there is no such name.
 	Names func(name string) []netip.Addr
-	// Internet reports that its job asks for a way out; without it there is none.
+	// Internet reports that the job requests internet access.
 	Internet bool
 	// Services are the peer's own services for the program at cluster.Service, by TCP port.
 	Services map[uint16]func(context.Context, net.Conn)

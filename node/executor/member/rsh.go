@@ -23,13 +23,13 @@ import (
 	"github.com/starling-network/starling/p2p/stream"
 )
 
-// A program in a cluster starts others beside those of the other ranks, as mpirun does by rsh:
+// A program in a cluster can start programs in the other ranks, as mpirun does by rsh:
 //
 //	agent in the container ── service address ──▶ its peer ──▶ own rank: attached here
 //	                                                      └── protocol.Rsh ──▶ peer of that rank: attached there
 //
-// By it a member, even with a hostile peer, can only run programs as the tenant in the containers of the same cluster,
-// as long as the plan in force there names it as a member.
+// Even with a hostile peer, a member can only run programs as the tenant in the containers of the same cluster, while
+// the plan in force there names it as a member.
 const (
 	// maxSessions is how many programs one rank may have started in others at a time: one launcher, every other rank.
 	maxSessions = 2 * cluster.MaxMembers
@@ -178,7 +178,7 @@ func (m *membership) reach(ctx context.Context, rank uint32, a *nodepb.LiveReque
 			id := fellow.Lease.Core.ID()
 			req := &nodepb.LiveRequest{Lease: id[:], Op: &nodepb.LiveRequest_Attach_{Attach: a}}
 			var conn live.Conn
-			// The stream lives as long as ctx, not only as long as it may take to open it.
+			// The stream ends with ctx; the timeout applies only to opening it.
 			if conn, err = m.h.Fellows.Open(ctx, fellow, req); err == nil {
 				return conn, nil
 			}
@@ -229,7 +229,7 @@ func (h *Hook) Rsh(
 		return err
 	}
 	e, rank, ok := memberOf(in.Under(market.LeaseID(req.Lease)), from)
-	if !ok { // the same for a request about an unknown lease: the caller learns of no lease
+	if !ok { // the same as for an unknown lease, so that the caller cannot find out leases
 		return stream.Refuse(codeFellow, "no program runs here under a cluster's plan that has a rank of yours")
 	}
 	handle, leave, err := e.Enter()

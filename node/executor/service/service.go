@@ -1,7 +1,7 @@
-// Package service is the executing room of a provider: it composes the executor with its hooks, and serves the streams
-// by which buyers command executions: start, stop, pause, watch, attach, copy and measure.
+// Package service composes a provider's executor with its hooks, and serves the streams with which buyers command
+// executions: start, stop, pause, watch, attach, copy and measure.
 //
-// It asks the seller about each command by [Leases], and knows nothing else of leases.
+// It checks each command with the seller by [Leases], and has no other data of leases.
 package service
 
 import (
@@ -83,10 +83,10 @@ func New(cfg Config) *Service {
 	return s
 }
 
-// Restore takes over the executions of an earlier process. They live as long as ctx.
+// Restore takes over the executions of an earlier process. They end with ctx.
 func (s *Service) Restore(ctx context.Context) error { return s.run.Restore(ctx) }
 
-// Run serves buyers until ctx ends. Programs that run then go on for the next process.
+// Run serves buyers until ctx ends. Running programs run on for the next process.
 func (s *Service) Run(ctx context.Context) {
 	shut := s.open()
 	var wg sync.WaitGroup
@@ -102,7 +102,7 @@ func (s *Service) CPUMillis(ctx context.Context, l market.LeaseID) uint64 {
 	return s.run.CPUMillis(ctx, l)
 }
 
-// Digest returns the result of a lease's last execution, zero if there is none.
+// Digest returns the result of a lease's last execution; zero if there is none.
 func (s *Service) Digest(l market.LeaseID) sign.Hash { return s.run.Digest(l) }
 
 // End lets nothing more begin under a lease, stops its programs with a grace, and returns when none runs.

@@ -18,12 +18,12 @@ import (
 )
 
 const (
-	// maxGrace is the longest that a buyer can give a program to end by itself.
+	// maxGrace is the longest grace that a buyer can give a program.
 	maxGrace       = 5 * time.Minute
 	maxGraceMillis = uint64(maxGrace / time.Millisecond)
 )
 
-// Leases are the leases under which executions run. Errors are refusals for the peer that asks.
+// Leases are the leases under which executions run. Errors are refusals for the requesting peer.
 type Leases interface {
 	hooks.Leases
 	// Commanded returns the line of leases with this first lease, if a peer commands it.
@@ -55,8 +55,8 @@ func (s *Service) open() (close func()) {
 	}
 }
 
-// find returns an execution of the buyer that asks. It is there for as long as it is kept, also when its lease is long
-// over and forgotten.
+// find returns an execution of the requesting buyer. It is found while it is retained, even after its lease has ended
+// and is forgotten.
 func (s *Service) find(from peer.ID, id []byte, seq uint64) (*executor.Execution, error) {
 	if len(id) != len(market.LeaseID{}) {
 		return nil, &stream.Malformed{Reason: "lease id is not 32 bytes"}
@@ -77,7 +77,7 @@ func (s *Service) command(ctx context.Context, from peer.ID, req *nodepb.ExecReq
 		return nil, err
 	}
 	if req.Op == nil {
-		return nil, &stream.Malformed{Reason: "nothing is asked"}
+		return nil, &stream.Malformed{Reason: "request without an operation"}
 	}
 	if start, ok := req.Op.(*nodepb.ExecRequest_Start_); ok {
 		// An ended one is reported also after its lease has ended: its buyer may have been away.
@@ -93,7 +93,7 @@ func (s *Service) command(ctx context.Context, from peer.ID, req *nodepb.ExecReq
 	return &nodepb.ExecReply{Execution: e.Describe()}, nil
 }
 
-// change carries out a command about an execution. On one that has ended, commands to programs do nothing.
+// change carries out a command about an execution. If it has ended, commands to programs have no effect.
 func (s *Service) change(ctx context.Context, from peer.ID, req *nodepb.ExecRequest, e *executor.Execution) error {
 	switch op := req.Op.(type) {
 	case *nodepb.ExecRequest_Status_:
@@ -123,7 +123,7 @@ func (s *Service) change(ctx context.Context, from peer.ID, req *nodepb.ExecRequ
 	case *nodepb.ExecRequest_Members_:
 		return s.members.SetMembers(ctx, e, l.Buyer, op.Members.GetPlan())
 	}
-	return &stream.Malformed{Reason: "nothing is asked"}
+	return &stream.Malformed{Reason: "request without an operation"}
 }
 
 // start runs a workload under a live lease.
@@ -183,11 +183,11 @@ func (s *Service) live(ctx context.Context, from peer.ID, req *nodepb.LiveReques
 		return attach.CopyIn(ctx, e, op.CopyIn, take)
 	case *nodepb.LiveRequest_Probe_:
 		if s.cfg.Leases.Simulated(l.Units) {
-			return stream.Refuse("device", "its devices are simulated, and nothing computes")
+			return stream.Refuse("device", "devices are simulated and compute nothing")
 		}
 		return s.probes.Serve(ctx, l.Buyer, e, h, take)
 	}
-	return &stream.Malformed{Reason: "nothing is asked"}
+	return &stream.Malformed{Reason: "request without an operation"}
 }
 
 func (s *Service) rsh(ctx context.Context, from peer.ID, req *nodepb.LiveRequest, take attach.Accept) error {

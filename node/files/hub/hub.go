@@ -1,13 +1,13 @@
-// Package hub finds files of a model hub that speaks Hugging Face's protocol: the digest, the size, and a URL for
-// providers.
+// Package hub finds the digest, the size and a provider's URL of files on a model hub with Hugging Face's protocol.
 //
 //	hf://OWNER/MODEL[@REVISION]/PATH           hf://datasets/OWNER/NAME[@REVISION]/PATH
 //
 //	HEAD /OWNER/MODEL/resolve/REVISION/PATH ──▶ X-Repo-Commit, X-Linked-Size, X-Linked-Etag: "<SHA-256>", Location
 //
-// A public file has a URL of its commit, by which every provider reads it. A gated one is asked for with the user's
-// token; its URL is then the signed one that the hub redirects to. The token goes to the hub alone. Small files have no
-// X-Linked-Etag, as they are no LFS files: they have to be read for their SHA-256, and a gated one has no signed URL.
+// A public file has a URL of its commit that every provider can read. A gated file is requested with the user's token;
+// its URL is the signed one that the hub redirects to. The token is sent only to the hub. Small files have no
+// X-Linked-Etag, since they are no LFS files: they have to be read for their SHA-256, and a gated small file has no
+// signed URL.
 package hub
 
 import (
@@ -40,7 +40,7 @@ const (
 	maxHeader = 64 << 10
 )
 
-// ErrName says that a text names no file of a hub.
+// ErrName means that a text names no file of a hub.
 var ErrName = errors.New("name of a file on the hub")
 
 // File is a file of the hub.
@@ -101,7 +101,7 @@ func (f File) url(endpoint, revision string) string {
 	return fmt.Sprintf("%s/%s%s/resolve/%s/%s", endpoint, kind, f.Repo, revision, strings.Join(parts, "/"))
 }
 
-// Client asks a hub. The zero value asks Hugging Face's for public files.
+// Client sends requests to a hub. The zero value uses Hugging Face's hub and public files.
 type Client struct {
 	Endpoint string       // empty is Hugging Face's
 	Token    string       // of the user; empty reads public files alone
@@ -146,7 +146,7 @@ type Found struct {
 	Gated  bool // the URL needs the token: only this client can read it
 }
 
-// Find asks the hub for a file, without the token first.
+// Find requests a file from the hub, at first without the token.
 func (c Client) Find(ctx context.Context, f File) (Found, error) {
 	found, status, err := c.head(ctx, f, "")
 	if err == nil && c.Token != "" && (status == http.StatusUnauthorized || status == http.StatusForbidden ||
@@ -157,7 +157,7 @@ func (c Client) Find(ctx context.Context, f File) (Found, error) {
 	case err != nil:
 		return Found{}, err
 	case status == http.StatusUnauthorized || status == http.StatusForbidden:
-		return Found{}, fmt.Errorf("%s/%s: the hub does not give it without a token that may read it: HF_TOKEN", f.Repo,
+		return Found{}, fmt.Errorf("%s/%s: access denied by the hub: set HF_TOKEN to a token with read access", f.Repo,
 			f.Path)
 	case status/100 != 2 && status/100 != 3:
 		return Found{}, fmt.Errorf("%s/%s: the hub answered with status %d", f.Repo, f.Path, status)
@@ -165,7 +165,7 @@ func (c Client) Find(ctx context.Context, f File) (Found, error) {
 	return found, nil
 }
 
-// head asks for the description of a file. Redirects within the hub are followed: they are those of renamed files.
+// head requests the description of a file. Redirects within the hub, as for renamed files, are followed.
 func (c Client) head(ctx context.Context, f File, token string) (Found, int, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -216,12 +216,12 @@ func (c Client) Open(ctx context.Context, found Found) (io.ReadCloser, error) {
 	}
 	if res.StatusCode != http.StatusOK {
 		_ = res.Body.Close()
-		return nil, fmt.Errorf("reading from the hub: it answered with status %d", res.StatusCode)
+		return nil, fmt.Errorf("reading from the hub: status %d", res.StatusCode)
 	}
 	return res.Body, nil
 }
 
-// do makes a request of which no redirect is followed.
+// do makes a request and follows no redirect.
 func (c Client) do(ctx context.Context, method, at, token string) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, method, at, nil)
 	if err != nil {

@@ -10,10 +10,10 @@ const (
 	// maxRunning bounds the downloads that run, maxPerBuyer those for one buyer.
 	maxRunning  = 16
 	maxPerBuyer = 4
-	// A buyer with maxFailures in the time of failWindow gets no download until it is over.
+	// A buyer with maxFailures within failWindow gets no download until it has passed.
 	maxFailures = 16
 	failWindow  = 10 * time.Minute
-	// maxFailing bounds the buyers whose failures are remembered.
+	// maxFailing bounds the number of buyers with remembered failures.
 	maxFailing = 4096
 )
 
@@ -32,8 +32,8 @@ type failures struct {
 	since time.Time
 }
 
-// Admit waits for a place among the downloads, and returns the function that gives it back with the download's error. A
-// buyer of which too many failed gets a *Failure.
+// Admit waits for a free download slot. It returns the function that frees the slot with the download's error. It
+// returns a *Failure if too many downloads of the buyer failed.
 func (c *Client) Admit(ctx context.Context, buyer string) (done func(error), err error) {
 	d := &c.desk
 	for {
@@ -91,7 +91,7 @@ func (d *desk) leave(buyer string, failed bool) {
 	}
 }
 
-// forget drops failures that are over, or those of the first buyer if none is. but is the newest.
+// forget drops expired failures; without any, those of the first buyer. but is the newest and is kept.
 func (d *desk) forget(but string) {
 	first := ""
 	for b, f := range d.failing {

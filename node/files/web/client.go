@@ -77,7 +77,7 @@ func dialled(u *url.URL) string {
 	return net.JoinHostPort(strings.ToLower(u.Hostname()), port)
 }
 
-// transport makes the one way to the network for a download; local says that its URL is of the operator's hosts.
+// transport returns the only transport of a download; local means that its URL is on the operator's hosts.
 func (c *Client) transport(local bool) *http.Transport {
 	return &http.Transport{ // no Proxy: one would dial for it
 		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {

@@ -1,14 +1,14 @@
 // Package web reads files of the web on behalf of strangers: the inputs that jobs name by their URLs.
 //
-// A URL is a buyer's choice, and all that its server sends is a stranger's. Every socket is therefore checked when its
-// address is known, after names are resolved:
+// A buyer chooses the URL, and its server is untrusted. The address of every socket is therefore checked after names
+// are resolved:
 //
 //	URL ──▶ server ──▶ redirects, at most 5 ──▶ bytes ──▶ digest ──▶ store of blobs
 //	└──────────── one transport ────────────┘   (Client.File is a source of p2p/blob, which checks size and digest)
 //	HTTPS, no proxy, no address of package closed and none of this machine's interfaces
 //
-// Hosts in the operator's own network are for the operator to name (Config). A URL of such a host may lead to a private
-// address, and so may its redirects to another named one; a URL of any other host leads to none of them.
+// The operator names hosts in the own network (Config). A URL of such a host may lead to a private address, and so may
+// its redirects to another named host. URLs of other hosts may lead to none of them.
 //
 // A peer is neither a proxy nor a flooder for its buyers:
 //
@@ -20,8 +20,8 @@
 //   - At most 16 downloads run at a time, 4 for one buyer. A buyer with 16 failed downloads in 10 minutes gets no more
 //     until these are over (Client.Admit).
 //
-// A buyer learns the status of an answer, and nothing that distinguishes addresses inside of this machine's network.
+// A buyer gets the status of an answer, and no data that distinguishes addresses in this machine's network.
 //
-// A buyer's own client reads a URL by the same rules for its digest and size (Client.Sum), so that a file that no
-// provider could read is refused before the job is submitted.
+// A buyer's client uses the same rules to get a URL's digest and size (Client.Sum), so that a file that no provider
+// could read is refused before the job is submitted.
 package web

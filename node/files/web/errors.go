@@ -3,19 +3,19 @@ package web
 import "errors"
 
 var (
-	// ErrUnread says that a file could not be read from its URL. Another machine may be able to.
+	// ErrUnread means that a file could not be read from its URL. Another machine may be able to read it.
 	ErrUnread = errors.New("input cannot be read")
-	// ErrAbsent says that a URL does not have its file, for any machine.
-	ErrAbsent = errors.New("input is not at its URL")
+	// ErrAbsent means that a URL does not have its file, for any machine.
+	ErrAbsent = errors.New("input not found at its URL")
 )
 
-// Failure is a failed download. Its cause is for the operator's log alone: it may quote a stranger, and name parts of
-// this machine's network.
+// Failure is a failed download. Its cause is only for the operator's log: it may quote a stranger and name hosts of the
+// local network.
 type Failure struct {
 	Class  error  // ErrUnread or ErrAbsent
 	URL    string // without its query; may be empty
 	Advice string // for the buyer
-	Cause  error  // nil where Advice says everything
+	Cause  error  // nil if Advice is complete
 }
 
 func (f *Failure) Error() string {
@@ -25,7 +25,7 @@ func (f *Failure) Error() string {
 	return f.Told() + ": " + f.Cause.Error()
 }
 
-// Told is the text for the buyer.
+// Told returns the text for the buyer.
 func (f *Failure) Told() string {
 	told := f.Class.Error() + ": " + f.Advice
 	if f.URL != "" {

@@ -56,7 +56,7 @@ func (f File) Open(ctx context.Context, _ cid.Cid, offset, most int64) (io.ReadC
 	switch {
 	case f.size > 0 && r.total >= 0 && r.total != f.size:
 		r.Close()
-		return nil, 0, r.bad(fmt.Sprintf("it has %d bytes, want %d", r.total, f.size), nil)
+		return nil, 0, r.bad(fmt.Sprintf("size: got %d bytes, want %d", r.total, f.size), nil)
 	case f.size > 0:
 		r.total = f.size
 	}
@@ -111,7 +111,7 @@ type reader struct {
 
 	client *http.Client // of body
 	body   io.ReadCloser
-	whole  bool // its end is that of the file
+	whole  bool // its end is the end of the file
 	cancel context.CancelCauseFunc
 	using  context.Context // of the connection; cancel ends it
 
@@ -136,7 +136,7 @@ func (r *reader) Read(p []byte) (int, error) {
 			return 0, io.EOF
 		}
 		if err == io.EOF && r.whole {
-			return 0, r.bad(fmt.Sprintf("it has %d bytes, want %d", r.at, r.total), nil)
+			return 0, r.bad(fmt.Sprintf("size: got %d bytes, want %d", r.at, r.total), nil)
 		}
 		r.close()
 		if err := r.broken(err); err != nil {
@@ -185,7 +185,7 @@ func (r *reader) read(p []byte) (int, error) {
 	return n, err
 }
 
-// again connects until a server answers, at the URLs in turn. A permanent answer of one URL leaves the others.
+// again connects to the URLs in turn until a server answers. After a permanent error of one URL the others are tried.
 func (r *reader) again() error {
 	var refused error
 	for left := len(r.file.urls); ; {
@@ -220,7 +220,7 @@ func (r *reader) open() error {
 	at := r.file.urls[r.next]
 	u, err := url.Parse(at)
 	if err != nil || Check(at) != nil {
-		return r.bad("it is not a URL that is read", err)
+		return r.bad("unsupported URL", err)
 	}
 	ctx, cancel := context.WithCancelCause(r.ctx)
 	t := time.AfterFunc(r.file.c.pace.open, func() { cancel(errStalled) })
@@ -228,7 +228,7 @@ func (r *reader) open() error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, at, nil)
 	if err != nil {
 		cancel(nil)
-		return r.bad("it is not a URL that is read", err)
+		return r.bad("unsupported URL", err)
 	}
 	req.Header.Set("User-Agent", "starling-input/1")
 	req.Header.Set("Accept-Encoding", "identity")
@@ -271,7 +271,7 @@ func (r *reader) answer(res *http.Response) error {
 	case code == http.StatusPartialContent && r.at > 0:
 		var err error
 		if from, total, err = parseRange(res.Header.Get("Content-Range")); err != nil || from != r.at {
-			return r.bad("its server sends another part than it was asked for", err)
+			return r.bad("the server sent another range than requested", err)
 		}
 	case code == http.StatusRequestedRangeNotSatisfiable && r.at > 0:
 		return fmt.Errorf("%w: %s has no byte %d", blob.ErrDigest, Public(r.file.urls[r.next]), r.at)
@@ -279,13 +279,13 @@ func (r *reader) answer(res *http.Response) error {
 		code >= 500:
 		return fmt.Errorf("answered %s", res.Status)
 	default:
-		return r.bad(fmt.Sprintf("its server answered with status %d", code), nil)
+		return r.bad(fmt.Sprintf("status of the server: %d", code), nil)
 	}
 	if e := res.Header.Get("Content-Encoding"); e != "" && e != "identity" {
-		return r.bad(fmt.Sprintf("its server sends it encoded (%.20q), which changes its digest", e), nil)
+		return r.bad(fmt.Sprintf("content encoding: got %.20q, want none: it changes the digest", e), nil)
 	}
 	if r.total >= 0 && total >= 0 && total != r.total {
-		return r.bad(fmt.Sprintf("it had %d bytes, and has %d now", r.total, total), nil)
+		return r.bad(fmt.Sprintf("size: changed from %d to %d bytes", r.total, total), nil)
 	}
 	if r.total < 0 {
 		r.total = total
@@ -299,7 +299,7 @@ func (r *reader) answer(res *http.Response) error {
 // skip reads past bytes that came before.
 func (r *reader) skip(n int64) error {
 	if r.skipped += n; r.skipped > r.at+skipped {
-		return r.unreachable(errors.New("its server does not resume"))
+		return r.unreachable(errors.New("the server does not resume downloads"))
 	}
 	buf := make([]byte, 64<<10)
 	for n > 0 {

@@ -60,5 +60,5 @@ func Public(text string) string {
 	return text
 }
 
-// Signed reports whether a URL may be a secret of those that have it: it has a query.
+// Signed reports whether a URL may contain a secret of its users: whether it has a query.
 func Signed(text string) bool { return strings.Contains(text, "?") }

@@ -12,7 +12,7 @@ import (
 	"github.com/starling-network/starling/node/gpu"
 )
 
-// Inventory lists the GPUs and their slices. A device that cannot be asked is a problem and does not hide the others.
+// Inventory lists the GPUs and their slices. A device that fails is listed as a problem and does not hide the others.
 func (d *driver) Inventory() (gpu.Inventory, error) {
 	inv := gpu.Inventory{Devices: []gpu.Device{}, Source: "nvml"}
 	inv.Driver, _ = ask(d, "nvmlSystemGetDriverVersion", d.lib.SystemGetDriverVersion)
@@ -39,7 +39,7 @@ func (d *driver) Inventory() (gpu.Inventory, error) {
 	return inv, nil
 }
 
-// Health is that of the devices asked for.
+// Health returns the health of the given devices.
 func (d *driver) Health(uuids []string) (map[string]gpu.Health, error) {
 	// A slice has no handle by UUID in older drivers, and takes most of its health from its GPU: so all are gone
 	// through.
@@ -64,7 +64,7 @@ func (d *driver) handle(i int) (nvml.Device, error) {
 	})
 }
 
-// device adds one GPU, and its slices when it has some, to the inventory. what has the fields that all devices share.
+// device adds one GPU, and its slices if any, to the inventory. common has the fields that all devices share.
 func (d *driver) device(inv *gpu.Inventory, i int, dev nvml.Device, what gpu.Device) error {
 	var err error
 	if what.UUID, err = must(d, "nvmlDeviceGetUUID", dev.GetUUID); err != nil {

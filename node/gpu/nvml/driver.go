@@ -16,7 +16,7 @@ type driver struct {
 	xids *xids // nil: Xid events are not listened for
 }
 
-// open initialises NVML. After an error the library must not be touched again, and lib is not kept.
+// open initialises NVML. After an error the library must not be used, and lib is not kept.
 func open(lib nvml.Interface) (*driver, error) {
 	switch ret := lib.Init(); ret {
 	case nvml.SUCCESS:
@@ -28,7 +28,7 @@ func open(lib nvml.Interface) (*driver, error) {
 	}
 }
 
-// versions are the functions of which go-nvml calls the newest version that the library has.
+// versions are the functions for which go-nvml calls the newest version in the library.
 var versions = map[string][]string{
 	"nvmlDeviceGetCount":         {"nvmlDeviceGetCount_v2"},
 	"nvmlDeviceGetHandleByIndex": {"nvmlDeviceGetHandleByIndex_v2"},
@@ -47,14 +47,14 @@ func (d *driver) has(symbol string) bool {
 	return false
 }
 
-// ask calls one function of NVML, if the driver's library has its symbol. ok is false without the symbol, and when the
-// function failed: most fail on devices without the requested feature.
+// ask calls one function of NVML, if the driver's library has its symbol. ok is false without the symbol, or if the
+// function failed: most functions fail on devices without the feature.
 func ask[T any](d *driver, symbol string, call func() (T, nvml.Return)) (v T, ok bool) {
 	v, err := must(d, symbol, call)
 	return v, err == nil
 }
 
-// must is ask for functions that every driver and device has; its error gives the reason.
+// must is ask for functions that all drivers and devices have; its error has the reason.
 func must[T any](d *driver, symbol string, call func() (T, nvml.Return)) (v T, err error) {
 	if !d.has(symbol) {
 		return v, fmt.Errorf("the driver has no %s", symbol)
@@ -67,7 +67,7 @@ func must[T any](d *driver, symbol string, call func() (T, nvml.Return)) (v T, e
 	return v, nil
 }
 
-// text is the meaning of a return code. It does not ask NVML, as its function for that may not be called at all times.
+// text returns the meaning of a return code. It does not call NVML, whose function for that is not always allowed.
 func text(ret nvml.Return) string {
 	switch ret {
 	case nvml.ERROR_UNINITIALIZED:
@@ -93,7 +93,7 @@ func text(ret nvml.Return) string {
 	case nvml.ERROR_RESET_REQUIRED:
 		return "the device must be reset"
 	case nvml.ERROR_OPERATING_SYSTEM:
-		return "the operating system does not let it"
+		return "not permitted by the operating system"
 	case nvml.ERROR_LIB_RM_VERSION_MISMATCH:
 		return "library and kernel driver are of different versions: restart the machine after a driver update"
 	case nvml.ERROR_IN_USE:

@@ -238,7 +238,7 @@ func TestXids(t *testing.T) {
 	}
 	close(events)
 	<-d.xids.done
-	if inv, err := d.Inventory(); err != nil || len(inv.Problems) != 1 || !strings.Contains(inv.Problems[0], "not seen any more") {
+	if inv, err := d.Inventory(); err != nil || len(inv.Problems) != 1 || !strings.Contains(inv.Problems[0], "events stopped") {
 		t.Errorf("%v, %v", inv.Problems, err)
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/starling-network/starling/node/gpu"
 )
 
-// health is a GPU's current state. Values that it does not have stay nil.
+// health returns a GPU's current state. Unavailable values are nil.
 func (d *driver) health(dev nvml.Device, uuid string) gpu.Health {
 	h := gpu.Health{Xid: d.xids.of(uuid), Throttle: d.throttle(dev)}
 	h.TemperatureC = known(ask(d, "nvmlDeviceGetTemperature", func() (uint32, nvml.Return) {
@@ -46,8 +46,8 @@ func (d *driver) ecc(dev nvml.Device, kind nvml.MemoryErrorType) (uint64, bool) 
 	})
 }
 
-// reasons are the bits of NVML's clock event reasons that make a device slower than it could be. That it is idle, or
-// that its owner set its clocks, is none.
+// reasons are the bits of NVML's clock event reasons that slow a device down. Idleness and clocks set by the owner do
+// not count.
 var reasons = []struct {
 	bit  uint64
 	text string

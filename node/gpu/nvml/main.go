@@ -21,7 +21,7 @@ func Main(args []string, in io.Reader, out, errOut io.Writer) int {
 	flags.SetOutput(errOut)
 	flags.Usage = func() { fmt.Fprint(errOut, gpu.HelperUsage) }
 	mock := flags.String("mock", "", "simulate one of NVIDIA's machines")
-	seed := flags.String("seed", "", "what the UUIDs of simulated devices are made of")
+	seed := flags.String("seed", "", "seed of the UUIDs of simulated devices")
 	switch err := flags.Parse(args); {
 	case errors.Is(err, flag.ErrHelp):
 		return 0

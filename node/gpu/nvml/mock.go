@@ -27,8 +27,8 @@ var mocks = map[string]func() *server.Server{
 	"dgxb200": dgxb200.New,
 }
 
-// simulation is a machine that does not exist. NVIDIA's mocks record every call permanently, so each request gets a new
-// one; the seed makes them all the same.
+// simulation is a simulated machine. NVIDIA's mocks record every call permanently, so each request gets a new mock;
+// with the same seed all are equal.
 type simulation struct {
 	make func() (*server.Server, error)
 	xids *xids
@@ -70,7 +70,7 @@ func (s *simulation) open() (*driver, error) {
 	return d, nil
 }
 
-// Inventory is that of the driver over a new mock.
+// Inventory is the driver's Inventory on a new mock.
 func (s *simulation) Inventory() (gpu.Inventory, error) {
 	d, err := s.open()
 	if err != nil {
@@ -79,7 +79,7 @@ func (s *simulation) Inventory() (gpu.Inventory, error) {
 	return d.Inventory()
 }
 
-// Health is that of the driver over a new mock.
+// Health is the driver's Health on a new mock.
 func (s *simulation) Health(uuids []string) (map[string]gpu.Health, error) {
 	d, err := s.open()
 	if err != nil {
@@ -88,8 +88,8 @@ func (s *simulation) Health(uuids []string) (map[string]gpu.Health, error) {
 	return d.Health(uuids)
 }
 
-// complete adds the functions that NVIDIA's mock leaves out and that would panic: health that is plausible and
-// constant, PCI addresses, events that never come, and UUIDs that stay.
+// complete adds functions that NVIDIA's mock lacks and that would panic: plausible constant health, PCI addresses, no
+// events, and constant UUIDs.
 func complete(m *server.Server, name, seed string) {
 	m.EventSetCreateFunc = func() (nvml.EventSet, nvml.Return) {
 		return &mock.EventSet{WaitFunc: func(ms uint32) (nvml.EventData, nvml.Return) {
@@ -100,7 +100,7 @@ func complete(m *server.Server, name, seed string) {
 	for i, dev := range m.Devices {
 		d := dev.(*server.Device)
 		d.UUID = "GPU-" + uuid(name, seed, i, "")
-		d.Config.Name = strings.TrimPrefix(d.Config.Name, "Mock ") // that of one only; the peer marks all
+		d.Config.Name = strings.TrimPrefix(d.Config.Name, "Mock ") // only one mock has it; the peer marks all
 		d.MemoryInfo.Used = 512 << 20
 		d.GetPciInfoFunc = func() (nvml.PciInfo, nvml.Return) {
 			p := nvml.PciInfo{PciDeviceId: d.Config.PciDeviceId, Bus: uint32(0x10 + i)}

@@ -24,8 +24,8 @@ type xids struct {
 	done chan struct{} // closed when the driver gives no more
 }
 
-// watch registers for the Xid errors of all devices and counts them for as long as the process lives. It returns nil
-// when the driver has no events.
+// watch registers for the Xid errors of all devices and counts them while the process runs. It returns nil if the
+// driver has no events.
 func watch(d *driver) *xids {
 	set, ok := ask(d, "nvmlEventSetCreate", d.lib.EventSetCreate)
 	if !ok || !d.has("nvmlEventSetWait") {
@@ -72,7 +72,7 @@ func (x *xids) count(d *driver, set nvml.EventSet) {
 		case nvml.ERROR_TIMEOUT:
 		default:
 			x.mu.Lock()
-			x.fail = fmt.Sprintf("Xid errors are not seen any more: %s", text(ret))
+			x.fail = fmt.Sprintf("Xid errors: events stopped: %s", text(ret))
 			x.mu.Unlock()
 			return
 		}

@@ -40,7 +40,7 @@ func (f *file) cluster(n ast.Node, path string) {
 		"verify": func(n ast.Node, field string) { set(f, n, field, &j.Verify, asVerify) },
 		"count":  func(n ast.Node, field string) { f.wrong(n, field, "write size for the members of a cluster") },
 	}, map[string]string{
-		"head": "a head of its own kind; the most reliable member is the head", "checkpoint": "checkpoints",
+		"head": "another kind of head; the most reliable member is the head", "checkpoint": "checkpoints",
 		"volumes": "volumes; write inputs and outputs", "priority": "priorities", "constraints": "constraints",
 	})
 }

@@ -18,8 +18,8 @@ const (
 	KindCluster = "Cluster"
 )
 
-// Parse reads a job file for a network with this token. The error is an *Error that lists every problem with its
-// field, line and column; it is ErrInvalid, or ErrNotSupported for fields of later versions.
+// Parse reads a job file for a network with this token. The error is an *Error that lists every problem with its field,
+// line and column; it is ErrInvalid, or ErrNotSupported for fields of later versions.
 //
 //	apiVersion: v1
 //	kind: Job
@@ -44,7 +44,7 @@ const (
 //	  placement: {regions: [eu-west], exclude: [<provider key>], spread: peer}
 //	  inputs: [{src: "shards/{rank}.bin", dst: /data/shard.bin}]
 //	  outputs: [{src: /out}]
-//	  scratch: 50Gi                       # room at /scratch, on the lease's disk, that nobody keeps
+//	  scratch: 50Gi                       # space at /scratch, on the lease's disk, discarded at the end
 //	  rounds:
 //	    count: 4
 //	    carry: /carry
@@ -117,7 +117,7 @@ func (f *file) locate(p job.Problem) job.Problem {
 type fields = map[string]func(n ast.Node, field string)
 
 func (f *file) read(n ast.Node) {
-	// The kind comes first: the fields of another kind would all look unknown.
+	// The kind is first: with another kind, all fields would be unknown.
 	before, spec := len(f.problems), f.spec
 	f.mapping(n, "", func(key string, _, value ast.Node, field string) {
 		switch key {

@@ -41,7 +41,7 @@ func (f Flags) program(r *flagReader, j *job.Job) {
 		for _, text := range texts {
 			name, from, ok := strings.Cut(text, "=")
 			if !ok { // the text may be the secret itself
-				r.problems.add(flag, "want NAME=env:VARIABLE or NAME=file:PATH (what is written is not shown)")
+				r.problems.add(flag, "want NAME=env:VARIABLE or NAME=file:PATH (value hidden)")
 				continue
 			}
 			s := job.Secret{Name: name, From: from}

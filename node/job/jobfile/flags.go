@@ -208,7 +208,7 @@ func parseInput(text string) (job.Input, error) {
 		}
 	} else if i := strings.LastIndex(text, ":/"); i > 0 && !strings.HasPrefix(text[i:], "://") {
 		if strings.HasSuffix(text, ":ro") || strings.HasSuffix(text, ":rw") {
-			return job.Input{}, fmt.Errorf("%.80q: an input is a copy, it has no mode: want %s", text,
+			return job.Input{}, fmt.Errorf("%.80q: an input is a copy and has no mode: want %s", text,
 				text[:len(text)-3])
 		}
 		return job.Input{Source: filePath(text[:i]), Path: text[i+1:]}, nil
@@ -228,7 +228,7 @@ func filePath(source string) string {
 	return path
 }
 
-// flagFor is the flag that a field of the job file is given by.
+// flagFor returns the flag of a field of the job file.
 func flagFor(field string) string {
 	for above := field; ; {
 		if flag, ok := flagOf[above]; ok {

@@ -23,7 +23,7 @@ func (ps *problems) add(field, format string, args ...any) {
 	*ps = append(*ps, job.Problem{Field: field, Text: fmt.Sprintf(format, args...), Kind: job.ErrInvalid})
 }
 
-// err lists the problems in the order of the file; nil if there are none.
+// err returns the problems in the order of the file; nil if there are none.
 func (ps problems) err() error {
 	if len(ps) == 0 {
 		return nil

@@ -159,8 +159,8 @@ func asProbes(text string) (job.Probes, error) {
 	return "", fmt.Errorf("%.40q, want off, warn or move", text)
 }
 
-// parseGPUs reads how a person asks for GPUs, as for docker's --gpus and with a model and minimums, into the units of
-// every rank: "2", "h100:8", "2,vram>=24".
+// parseGPUs parses a request for GPUs, as in docker's --gpus with a model and minimums, into the units of every rank:
+// "2", "h100:8", "2,vram>=24".
 func parseGPUs(text string) (job.Resources, error) {
 	s, err := gpu.ParseSelector(text)
 	if err == nil {
@@ -184,7 +184,7 @@ func parseGPUs(text string) (job.Resources, error) {
 	return r, nil
 }
 
-// ask puts the request for GPUs beside the requests for each unit's processor, memory and disk.
+// ask adds the request for GPUs to the requests for each unit's processor, memory and disk.
 func ask(r *job.Resources, gpus job.Resources) {
 	r.Class, r.Units, r.PerUnit.VRAMMiB, r.MinCapability = gpus.Class, gpus.Units, gpus.PerUnit.VRAMMiB,
 		gpus.MinCapability
@@ -193,7 +193,7 @@ func ask(r *job.Resources, gpus job.Resources) {
 // fieldGPUs is the field that sets class and units from one text.
 const fieldGPUs = "spec.resources.gpus"
 
-const gpusSay = "gpus says it already: write gpus, or class and units"
+const gpusSay = "conflict with gpus: write gpus, or class and units"
 
 func asPolicy(text string) (job.RestartPolicy, error) {
 	switch p := job.RestartPolicy(text); p {

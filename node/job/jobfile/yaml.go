@@ -51,8 +51,8 @@ func parseYAML(data []byte) (ast.Node, error) {
 	return body, nil
 }
 
-// tooDeep reports whether lists and mappings lie deeper in each other than is read. It counts tokens: brackets in
-// comments and quotes neither open nor close anything.
+// tooDeep reports whether lists and mappings are nested deeper than the limit. It counts tokens: brackets in comments
+// and quotes do not count.
 func tooDeep(tokens yamltoken.Tokens) bool {
 	open, dashes, line := 0, 0, 0
 	for _, tk := range tokens {
@@ -228,7 +228,7 @@ func (r *reader) plain(n ast.Node, field string) bool {
 	return true
 }
 
-// text reads one value as it is written: `5`, `0.10` and `true` are the text 5, 0.10 and true.
+// text reads one value as written: `5`, `0.10` and `true` are the text 5, 0.10 and true.
 func (r *reader) text(n ast.Node, field string) (string, bool) {
 	switch n := n.(type) {
 	case *ast.StringNode:

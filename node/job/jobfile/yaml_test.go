@@ -81,7 +81,7 @@ func TestHostileYAML(t *testing.T) {
 		"  keep: 1 day\n":                    `7:9: spec.keep: "1 day" is not a length of time: want 30s, 10m or 1h30m`,
 		"  restart: {backoff: [1s]}\n":       "7:22: spec.restart.backoff: want one value, found a list",
 		"  webhooks: {url: x}\n":             "7:13: spec.webhooks: want a list",
-		"  resources: {gpus: 2, units: 1}\n": "7:31: spec.resources.units: gpus says it already",
+		"  resources: {gpus: 2, units: 1}\n": "7:31: spec.resources.units: conflict with gpus",
 		"  resources: {unproven: yes}\n":     `7:25: spec.resources.unproven: "yes", want true or false`,
 		"  size: 3\n":                        "7:9: spec.size: write count for the ranks of a job, or kind: Cluster",
 		"  timeout: 5m\n":                    "7:3: spec.timeout: unknown field, did you mean timeouts?",

@@ -38,7 +38,7 @@ type Ledger interface {
 type Work interface {
 	// CPUMillis returns the processor time that a line's executions have used.
 	CPUMillis(ctx context.Context, l market.LeaseID) uint64
-	// Digest returns the result of a line's last execution, zero if there is none.
+	// Digest returns the result of a line's last execution; zero if there is none.
 	Digest(l market.LeaseID) sign.Hash
 	// End lets nothing more begin under a line, stops its programs with a grace, and returns when none runs.
 	End(ctx context.Context, l market.LeaseID, grace time.Duration) error
@@ -154,7 +154,7 @@ func (p *Meters) Taken(r lease.Record) error {
 	case p.Find(r.Lease) != nil:
 		return nil
 	case r.State == lease.Active: // just restarted
-		return stream.Refuse(stream.CodeBusy, "the lease is being taken up again after a restart; ask again")
+		return stream.Refuse(stream.CodeBusy, "lease: not restored yet after a restart; try again")
 	}
 	return stream.Refuse("lease", fmt.Sprintf("the lease is %s: %s", r.State, r.EndReason))
 }
@@ -175,7 +175,7 @@ func (p *Meters) HandTo(first market.LeaseID) {
 	}
 }
 
-// Over returns the leases that are over and settled with their line: metered ones, and those with executions.
+// Over returns the ended leases that are settled with their line: metered leases, and leases with executions.
 func (p *Meters) Over(executed []market.LeaseID) []market.LeaseID {
 	lines, busy := map[market.LeaseID]market.LeaseID{}, map[market.LeaseID]bool{} // lines by lease
 	p.mu.Lock()

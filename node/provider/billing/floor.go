@@ -16,13 +16,13 @@ import (
 // a unit would prove a double sale.
 type floor struct {
 	mu       sync.Mutex
-	restored market.Slot                   // the floor of an earlier process: nothing is billed from a slot before it
+	restored market.Slot                   // floor of an earlier process: no earlier slot is billed
 	floor    market.Slot                   // the highest slot with metering, or end of paid time
 	until    map[market.UnitID]market.Slot // the same of each unit; work is paid for to the end of its last slot
 }
 
-// loadFloor reads the highest floor in the journal, and bounds the first slot that the clock believes by it. Each
-// seller has its own, because their writes have no order. clock is optional; if nil, nothing is bounded.
+// loadFloor reads the highest floor in the journal, and bounds the clock's first slot by it. Each seller has its own
+// floor, since their writes are not ordered. clock is optional; if nil, no slot is bounded.
 func loadFloor(ctx context.Context, s journal.Store, clock *slots.Clock) (*floor, error) {
 	f := &floor{until: map[market.UnitID]market.Slot{}}
 	var at time.Time // of the newest record

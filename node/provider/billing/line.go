@@ -8,17 +8,17 @@ import (
 	"github.com/starling-network/starling/verify/meter"
 )
 
-// A lease and the successors that make it longer are a line. Executions belong to the line and are named by its first
-// lease; each lease has a meter of its own.
+// A line is a lease and the successors that extend it. Executions belong to the line and are named by its first lease;
+// each lease has its own meter.
 
-// takesOver is the lease that takes over the execution now that this one is over; nil when there is none.
+// takesOver returns the lease that takes over the execution of this ended lease; nil if there is none.
 func (s *Meter) takesOver(ctx context.Context) (*lease.Record, error) {
 	p := s.p
 	extended := p.cfg.Ledger.Book().Extended(s.rec.Lease)
 	if !extended {
 		return nil, nil
 	}
-	// The meter may have seen before the book that the time is over.
+	// The meter may see the end of the lease before the book does.
 	if _, err := p.cfg.Ledger.Step(ctx, lease.Ticked{}); err != nil {
 		return nil, fmt.Errorf("ending a lease that was extended: %w", err)
 	}
@@ -35,7 +35,7 @@ func (s *Meter) takesOver(ctx context.Context) (*lease.Record, error) {
 	return &next, nil
 }
 
-// handOver ends the metering of a lease with work that goes on under the next one. The next one first gets the usage
+// handOver ends the metering of a lease whose work continues under the next one. The next lease first gets the usage
 // before its time, so that no CPU time is reported twice. The lease stays in the book until it is settled.
 func (s *Meter) handOver(ctx context.Context, next lease.Record) ([]meter.Effect, error) {
 	n, err := s.p.wait(ctx, next)
@@ -60,7 +60,7 @@ func (s *Meter) handOver(ctx context.Context, next lease.Record) ([]meter.Effect
 	}
 	ended, err := s.step(ctx, meter.WorkEnded{})
 	if err == nil && !again {
-		s.p.cfg.Log.Info("what runs goes over to the lease that follows", "lease", s.rec.Lease, "next", next.Lease)
+		s.p.cfg.Log.Info("executions continue under the next lease", "lease", s.rec.Lease, "next", next.Lease)
 	}
 	return append(effects, ended...), err
 }

@@ -42,13 +42,13 @@ func (p *Meters) Open(r lease.Record, reason string) {
 	})
 }
 
-// End asks the loop of a lease to end its work.
+// End requests the loop of a lease to end its work.
 func (p *Meters) End(r lease.Record, reason string) {
 	if s := p.Find(r.Lease); s != nil {
 		s.end(reason)
 		return
 	}
-	p.Open(r, reason) // after a restart nothing is metered, but something may still run
+	p.Open(r, reason) // after a restart no meter exists, but a program may still run
 }
 
 // wait is load that waits for the chain: after a restart it may not have been seen yet.
@@ -74,12 +74,12 @@ func (p *Meters) Restart(ctx context.Context) {
 	p.wg.Go(func() { p.sellers.Run(ctx) })
 }
 
-// Resume takes up ended leases that an earlier process did not settle, or claim. The book resumes live ones.
+// Resume restores ended leases that an earlier process did not settle or claim. The book resumes live ones.
 func (p *Meters) Resume(ctx context.Context) error {
 	return metering.Sellers.List(ctx, p.cfg.Store, "", func(id market.LeaseID, rec metering.SellerRecord) error {
 		r, ok := p.cfg.Ledger.Book().Lease(id)
 		if !ok || r.State != lease.Ended {
-			return nil // one that was never paid for has nothing to settle
+			return nil // an unpaid lease has nothing to settle
 		}
 		m, err := meter.RestoreSeller(p.terms(r), rec.Meter)
 		if err != nil {
@@ -107,7 +107,7 @@ func (s *Meter) over() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if st := s.seller.State(); s.ending == "" && (st == meter.SellerStopping || st == meter.SellerClosing) {
-		s.ending = "its work was over when the peer was restarted"
+		s.ending = "the work had ended before the peer was restarted"
 	}
 	return s.ending
 }
@@ -162,12 +162,12 @@ func (s *Meter) run(ctx context.Context) {
 const (
 	// shortest is the least time that the loop sleeps.
 	shortest = 5 * time.Millisecond
-	// askAgain is the longest pause before a buyer is asked again that did not answer.
+	// askAgain is the longest pause before another request to a buyer that did not answer.
 	askAgain = time.Second
 )
 
-// pause is how long the loop may sleep after so many failures in a row: until the meter wakes, but at most a quarter of
-// an interval, and twice as long after each failure. A buyer that did not answer is asked again after askAgain.
+// pause returns the time that the loop may sleep after consecutive failures: until the meter wakes, but at most a
+// quarter of an interval, doubled after each failure. A buyer that did not answer gets another request after askAgain.
 func (s *Meter) pause(failures int) time.Duration {
 	s.mu.Lock()
 	at := s.seller.Wake()
@@ -182,7 +182,7 @@ func (s *Meter) pause(failures int) time.Duration {
 
 func (s *Meter) tick(ctx context.Context) ([]meter.Effect, error) {
 	sampled, err := s.sample(ctx)
-	if err != nil || len(sampled) > 0 { // the sample looked at the clock too; a tick would only repeat it
+	if err != nil || len(sampled) > 0 { // the sample ticked the clock too
 		return sampled, err
 	}
 	return s.step(ctx, meter.Ticked{})
@@ -203,7 +203,7 @@ func (s *Meter) carryOut(ctx context.Context, effects []meter.Effect) (done bool
 		case meter.StopWork:
 			s.end("the provider stopped: " + string(e.Reason))
 		case meter.Settled:
-			if !e.Agreed && e.Amount > 0 { // it neither paid on nor signed its debt
+			if !e.Agreed && e.Amount > 0 { // it neither continued to pay nor signed its debt
 				s.p.cfg.Filed.Failed(*s.rec.Core, 0) // its best voucher is claimed
 			}
 			s.p.cfg.Log.Info("lease is settled", "lease", s.rec.Lease,
@@ -216,8 +216,8 @@ func (s *Meter) carryOut(ctx context.Context, effects []meter.Effect) (done bool
 	return done, failed
 }
 
-// patience is how long the buyer may take to co-sign: a buyer that is gone, or whose path is, is called again in time,
-// and does not keep the loop from seeing that its money is used up.
+// patience is the time limit of a buyer's co-signature. It is short enough for a second call, and for the loop to see
+// that the buyer's money is used up.
 func patience(s *Meter) time.Duration {
 	g := s.p.cfg.Genesis
 	interval := time.Duration(g.IntervalSlots*g.SlotMillis) * time.Millisecond
@@ -251,8 +251,8 @@ func wake(poke chan<- struct{}) {
 	}
 }
 
-// propose has the buyer co-sign a receipt and takes the next voucher. A buyer that does not answer is asked again at
-// the next tick.
+// propose requests the buyer's co-signature of a receipt and the next voucher. A buyer that does not answer gets
+// another request at the next tick.
 func (s *Meter) propose(ctx context.Context, core verify.ReceiptCore) ([]meter.Effect, error) {
 	sig, err := core.Sign(s.p.cfg.Domain, s.p.cfg.Key)
 	if err != nil {
@@ -352,7 +352,7 @@ func (s *Meter) release(ctx context.Context) error {
 	return nil
 }
 
-// free makes sure that the units are free, however the seller came to its end.
+// free frees the units after any end of the seller.
 func (s *Meter) free(ctx context.Context) error {
 	if err := s.stopWork(ctx); err != nil {
 		return err

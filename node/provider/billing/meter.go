@@ -21,9 +21,9 @@ import (
 const (
 	// endGrace is how long a program may take to save its work when its lease ends.
 	endGrace = 2 * time.Second
-	// minPatience is the least time that a buyer is given to co-sign a receipt.
+	// minPatience is the shortest time limit of a buyer's co-signature.
 	minPatience = time.Second
-	// slotRetry is how often a lease looks whether the chain was seen at last.
+	// slotRetry is the polling interval of a lease until the chain's slot is known.
 	slotRetry = 200 * time.Millisecond
 )
 
@@ -146,7 +146,7 @@ func (s *Meter) Signed() market.Amount {
 	return s.seller.Last().Cumulative
 }
 
-// Claimed is the part of a lease's earnings that the claimer knows.
+// Claimed is the claimer's part of a lease's earnings.
 type Claimed struct {
 	Voucher *verify.SignedVoucher // the last one
 	All     bool                  // there will be no other

@@ -17,7 +17,7 @@ type sold struct{ *Meter }
 // String implements metering.Lease.
 func (s sold) String() string { return s.rec.Lease.String() }
 
-// Complete implements metering.Lease. What is journalled needs nothing else; the loop carries out the rest.
+// Complete implements metering.Lease. Journalled effects are complete; the loop carries out the rest.
 func (s sold) Complete(step *metering.Step[meter.Seller]) error {
 	var rest []meter.Effect
 	for _, e := range step.Effects {

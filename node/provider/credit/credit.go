@@ -83,7 +83,7 @@ func (c *Credit) Backing(
 ) (*lease.Backing, error) {
 	peer, now, lapses := o.Peer(), time.Now(), c.ledger.Lapses()
 	if until, why := lapses.Wait(peer, now); why != "" {
-		return nil, market.Refuse(market.ReasonUnpaid, "%s; ask again in %v", why, until.Sub(now).Round(time.Second))
+		return nil, market.Refuse(market.ReasonUnpaid, "%s; try again in %v", why, until.Sub(now).Round(time.Second))
 	}
 	payer := c.paid(o, now)
 	with := &lease.Backing{Newcomer: !payer, Wary: lapses.Wary(now)}
@@ -93,17 +93,17 @@ func (c *Credit) Backing(
 		with.Funds = math.MaxUint64 // it is known here: the chain's absence does not keep it out
 		return with, nil
 	case errors.Is(err, errFundsBusy):
-		return nil, market.Refuse(market.ReasonUnseen, "%v; ask again", err)
+		return nil, market.Refuse(market.ReasonUnseen, "%v; try again", err)
 	case err != nil:
 		return nil, market.Refuse(market.ReasonUnseen,
-			"what your account holds could not be seen: %v; ask again", chain.ErrDown)
+			"balance of your account: %v; try again", chain.ErrDown)
 	}
 	with.Funds = c.spendable(peer, found)
 	return with, nil
 }
 
-// Recent returns the security behind an order of a buyer that paid here, as it was a minute ago at most, and has the
-// chain asked again. It returns nil where none is known. It is good enough for a quote, and does not wait.
+// Recent returns the security behind an order of a buyer that paid here, at most a minute old, and starts a new request
+// to the chain. It returns nil if none is known. It is for quotes, and does not wait.
 func (c *Credit) Recent(o market.Order) *lease.Backing {
 	peer, now, lapses := o.Peer(), time.Now(), c.ledger.Lapses()
 	if _, why := lapses.Wait(peer, now); why != "" || !c.paid(o, now) {

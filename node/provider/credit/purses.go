@@ -18,8 +18,8 @@ import (
 // few: they wait for one another, and one request to the chain answers all that wait.
 
 const (
-	// fundsFresh is how long an answer counts, and fundsWait how long one may take. For a quote to a buyer that paid
-	// here it counts for fundsKept, and the chain is asked meanwhile.
+	// fundsFresh is the validity of an answer, and fundsWait its time limit. For a quote to a buyer that paid here, an
+	// answer is valid for fundsKept, while a new request to the chain runs.
 	fundsFresh = 3 * time.Second
 	fundsKept  = time.Minute
 	fundsWait  = 2 * time.Second
@@ -27,21 +27,21 @@ const (
 	fundsPerSecond, fundsBurst = 5, 5
 	// maxFundsWaiting bounds the orders that wait for an answer, by the standing of their senders.
 	maxFundsWaiting = 100
-	// maxPurses is how many answers are remembered: more than can be asked for while they are fresh.
+	// maxPurses is the number of remembered answers: more than can be requested while they are fresh.
 	maxPurses = 4096
 )
 
 // errFundsBusy means that too many orders wait for the chain.
 var errFundsBusy = errors.New("too many orders wait for the chain")
 
-// Chain is the part of the chain that knows accounts.
+// Chain reads accounts from the chain.
 type Chain interface {
 	// Purses reads accounts that orders name, at most escrow.MaxPurses, confirmed and in their order. It is one
 	// request.
 	Purses(ctx context.Context, accounts []sign.Key) ([]escrow.Purse, error)
 }
 
-// purses knows the balances of accounts that orders name. New starts nothing; run does.
+// purses caches the balances of accounts in orders. New starts nothing; run does.
 type purses struct {
 	chain  Chain
 	places *admit.Places
@@ -58,7 +58,7 @@ type purse struct {
 	at time.Time
 }
 
-// asked is a question that is not answered yet.
+// asked is a request without an answer yet.
 type asked struct {
 	done chan struct{} // closed once purse or err is set
 	purse
@@ -121,8 +121,8 @@ func (s *purses) get(
 	return out, nil
 }
 
-// recent returns accounts, in order, as they were fundsKept ago at most, or nil. It does not wait: answers that are not
-// fresh are asked for again, unless so many are wanted already.
+// recent returns accounts, in order, at most fundsKept old, or nil. It does not wait: it requests answers that are not
+// fresh, unless too many are pending.
 func (s *purses) recent(accounts ...sign.Key) []escrow.Purse {
 	out := make([]escrow.Purse, len(accounts))
 	fresh, now := true, time.Now()
@@ -147,7 +147,7 @@ func (s *purses) recent(accounts ...sign.Key) []escrow.Purse {
 	return out
 }
 
-// wake lets run ask the chain.
+// wake lets run send requests to the chain.
 func (s *purses) wake() {
 	select {
 	case s.more <- struct{}{}:

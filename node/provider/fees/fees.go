@@ -1,4 +1,4 @@
-// Package fees knows whether a provider's key can pay the transactions that claim its earnings. A peer that cannot
+// Package fees checks whether a provider's key can pay for the transactions that claim its earnings. A peer that cannot
 // sells nothing: it would lose its earnings.
 package fees
 
@@ -23,13 +23,12 @@ const (
 	timeout = 2 * time.Second
 )
 
-// feeBase is the amount that the key needs for its first claim: its own rent, and that of the token account for
-// earnings.
+// feeBase is the amount that the key needs for its first claim: rent for itself and for the token account of earnings.
 var feeBase = svm.Rent(0) + svm.Rent(svm.TokenSize)
 
-// Fees knows whether the key can pay the claims of sold leases.
+// Fees checks whether the key can pay for the claims of sold leases.
 type Fees struct {
-	funds func(context.Context) (chain.Funds, error) // nil where nothing is claimed
+	funds func(context.Context) (chain.Funds, error) // nil if nothing is claimed
 	bids  chain.Fees
 	units uint8 // decimals of the token
 
@@ -38,7 +37,7 @@ type Fees struct {
 	have  uint64 // lamports
 }
 
-// Look reads the key's funds from the chain. While it does not answer, the last known funds count.
+// Look reads the key's funds from the chain. If the chain does not answer, the last known funds count.
 func (f *Fees) Look(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -57,7 +56,7 @@ func (f *Fees) claimsOf(most market.Amount, keys int) uint64 {
 	return claims * f.bids.CostAtMost(1+uint64(keys), most, f.units)
 }
 
-// short returns the reason why the key cannot pay so many lamports for claims; "" if it can, or nothing is known of it.
+// short returns the reason why the key cannot pay most lamports for claims; "" if it can, or if its funds are unknown.
 func (f *Fees) short(most uint64) string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -65,16 +64,16 @@ func (f *Fees) short(most uint64) string {
 	if !f.known || f.have >= need {
 		return ""
 	}
-	return fmt.Sprintf("its key holds %s SOL, and the fees of claiming what it earns may take %s SOL",
+	return fmt.Sprintf("balance of the peer's key: got %s SOL, want %s SOL for the fees of its claims",
 		chain.FormatSOL(f.have), chain.FormatSOL(need))
 }
 
-// New returns the fees of claims on a network with tokens of so many decimals.
+// New returns the fees of claims on a network whose tokens have this number of decimals.
 func New(funds func(context.Context) (chain.Funds, error), bids chain.Fees, decimals uint8) *Fees {
 	return &Fees{funds: funds, bids: bids, units: decimals}
 }
 
-// Live returns the largest cost of the claims of the leases and holds that are not over, in lamports, and their number.
+// Live returns the largest cost of claims of the live leases and holds, in lamports, and their number.
 func (f *Fees) Live(book lease.Book) (most uint64, live int) {
 	for r := range book.Records() {
 		if !r.State.Live() {
@@ -90,7 +89,7 @@ func (f *Fees) Live(book lease.Book) (most uint64, live int) {
 	return most, live
 }
 
-// Short returns the reason why no further lease can be sold for want of fees: "" if one can.
+// Short returns the reason why no further lease can be sold because of missing fees: "" if one can.
 func (f *Fees) Short(book lease.Book) string {
 	most, _ := f.Live(book)
 	return f.short(most + f.claimsOf(0, 1))

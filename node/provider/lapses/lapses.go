@@ -21,8 +21,8 @@ const (
 	// lapseMost. Once is forgiven: computers crash. After lapseMost without another time it begins anew.
 	lapseWait = 10 * time.Minute
 	lapseMost = 24 * time.Hour
-	// givenMost is for how long a peer may have units in an hour that it gives back unpaid; beyond that it took them
-	// for nothing. All newcomers together may have them for newcomersMost before the provider is wary of them.
+	// givenMost is the time per hour for which a peer may hold units without paying; a longer time counts as free use.
+	// newcomersMost is the time of all newcomers together after which the provider is wary of them.
 	givenMost     = time.Minute
 	newcomersMost = 5 * time.Minute
 	givenOver     = time.Hour
@@ -77,7 +77,7 @@ type given struct {
 	at    time.Time
 }
 
-// add counts some more and reports whether that is over most; then it begins anew.
+// add adds d and reports whether the total exceeds most; it then starts anew.
 func (g given) add(d, most time.Duration, now time.Time) (given, bool) {
 	fades := time.Duration(float64(most) * now.Sub(g.at).Hours() / givenOver.Hours())
 	g = given{max(g.spent-fades, 0) + min(d, most+1), now}

@@ -24,7 +24,7 @@ import (
 	"github.com/starling-network/starling/node/provider/lapses"
 )
 
-// Clock knows the current slot. slots.Clock implements it.
+// Clock returns the current slot. slots.Clock implements it.
 type Clock interface {
 	Now(at time.Time) (market.Slot, error)
 }

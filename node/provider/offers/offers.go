@@ -71,7 +71,7 @@ var numbers = journal.Define[market.Class, uint64]("offer")
 type Board struct {
 	cfg     Config
 	changed chan struct{} // holds one token when the offers may have changed
-	turn    chan struct{} // holds one token while nobody renews offers: their numbers are journalled in order
+	turn    chan struct{} // holds one token while offers are not being renewed: their numbers are journalled in order
 
 	mu      sync.Mutex
 	seqs    map[market.Class]uint64
@@ -121,14 +121,14 @@ func (b *Board) draft(l policy.Lot, now time.Time) market.Offer {
 	return o
 }
 
-// room is how many bytes of addresses each of so many offers may have, for their list to fit one record of the DHT,
-// which knows the peer's addresses besides.
+// room returns the bytes of addresses that each of lots offers may have, so that their list fits one record of the DHT.
+// The DHT also has the peer's addresses.
 func room(lots int) int {
 	const other = 502 // of an offer, its signature and its place in the list
 	return max(market.MaxOfferList/lots-other, 0)
 }
 
-// Addrs returns the text of the first addresses that fit into so many bytes.
+// Addrs returns the text of the first addresses that fit into room bytes.
 func Addrs(all []ma.Multiaddr, room int) (out []string) {
 	for _, a := range all {
 		text := a.String()
@@ -173,7 +173,7 @@ func (b *Board) take(ctx context.Context) (back func(), err error) {
 	}
 }
 
-// fresh returns the published offer of a class, if most of its time is left.
+// fresh returns the published offer of a class if most of its validity remains.
 func (b *Board) fresh(c market.Class) (last Published, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -191,7 +191,7 @@ func (b *Board) Current(ctx context.Context, l policy.Lot) (Published, error) {
 		return Published{}, err
 	}
 	defer back()
-	if last, ok := b.fresh(l.Class); ok { // somebody else renewed it meanwhile
+	if last, ok := b.fresh(l.Class); ok { // renewed meanwhile by another caller
 		return last, nil
 	}
 	return b.renew(ctx, l)

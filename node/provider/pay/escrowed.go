@@ -1,4 +1,4 @@
-// Package pay is how a provider is paid: from the buyers' escrows, or not at all on a free network.
+// Package pay receives a provider's payments from the buyers' escrows, or none on a free network.
 package pay
 
 import (
@@ -41,16 +41,16 @@ type Escrows struct {
 }
 
 const (
-	// maxStarts is the number of leases in startsOver that begin work before their escrow was seen. Keys are free, so
-	// the bound is for all buyers together.
+	// maxStarts is the number of leases within startsOver that start work before their escrow is confirmed. Keys are
+	// free, so the bound is for all buyers together.
 	maxStarts  = 16
 	startsOver = time.Hour
-	// fundingFirst is the pause after the first look for an escrow that is not on chain yet. Pauses double up to
+	// fundingFirst is the pause after the first request for an escrow that is not on chain yet. Pauses double up to
 	// fundingLook.
 	fundingFirst = 50 * time.Millisecond
 	fundingLook  = 500 * time.Millisecond
-	// fundingWait bounds the time in which the start of a program waits for its lease's escrow, before it is refused
-	// and asked for again.
+	// fundingWait bounds the time that a program's start waits for its lease's escrow. After it the buyer has to try
+	// again.
 	fundingWait = 2 * time.Second
 )
 
@@ -71,7 +71,7 @@ type Meters interface {
 	Go(f func())
 }
 
-// Clock knows the current slot. slots.Clock implements it.
+// Clock returns the current slot. slots.Clock implements it.
 type Clock interface {
 	Now(at time.Time) (market.Slot, error)
 }
@@ -132,10 +132,10 @@ func (x owner) Restore(ctx context.Context, state []byte) (claims.Claims, error)
 // Over implements settle.Owner.
 func (owner) Over(m claims.Claims) bool { return m.Done() }
 
-// Looked ends a lease when its buyer takes back its money: earnings after the network's response slots are not paid.
+// Looked ends a lease when its buyer withdraws its money: earnings after the network's response slots are not paid.
 func (x owner) Looked(name string, v escrow.View) {
 	if m, _, err := x.claims.Get(name); err == nil && m.Retired(v) {
-		x.unfunded(m.Lease().ID(), "its buyer takes back the money for it")
+		x.unfunded(m.Lease().ID(), "the buyer withdraws the lease's funds")
 	}
 }
 
@@ -207,7 +207,7 @@ func (x *Escrowed) distrust(c market.LeaseCore, lost market.Amount) {
 	buyer, id := c.Buyer, c.ID()
 	x.cfg.Reputation.Failed(c, lost)
 	if err := x.Credit.Broke(context.Background(), buyer); err != nil {
-		x.cfg.Log.Error("a buyer that did not fund its lease is not remembered over a restart",
+		x.cfg.Log.Error("cannot journal a buyer that did not fund its lease",
 			"buyer", buyer, "lease", id, "err", err)
 	}
 }
@@ -229,10 +229,10 @@ func (x *Escrowed) May(ctx context.Context, r lease.Record) error {
 			return nil
 		}
 	}
-	return stream.Refuse(stream.CodeBusy, "the lease's escrow is not on chain yet; ask again")
+	return stream.Refuse(stream.CodeBusy, "the lease's escrow is not on chain yet; try again")
 }
 
-// Opened keeps the claims of a lease, and looks for its leaf until that is there or the book ends the lease.
+// Opened keeps the claims of a lease, and polls for its leaf until it exists or the book ends the lease.
 func (x *Escrowed) Opened(ctx context.Context, s *billing.Meter) {
 	r, ok := x.record(s)
 	if !ok || r.Escrow.IsZero() {
@@ -258,7 +258,7 @@ func (x *Escrowed) claim(ctx context.Context, r lease.Record) {
 	x.claims.Add(r.Lease.String(), m)
 }
 
-// Earned hands the best voucher of a lease to its claims.
+// Earned passes the best voucher of a lease to its claims.
 func (x *Escrowed) Earned(s *billing.Meter) {
 	v, owed, last := s.Best()
 	now := billing.Claimed{Voucher: v, All: last, For: s.Signed()}
@@ -287,7 +287,7 @@ func (x owner) Notify(name string, e escrow.Effect) {
 		log.Info("a lease is claimed", "amount", money(e.Paid))
 		if m, _, err := x.claims.Get(name); err == nil && e.Paid > 0 {
 			if err := x.paid(m.Lease()); err != nil {
-				log.Error("a buyer that paid is not remembered over a restart", "err", err)
+				log.Error("cannot journal a buyer that paid", "err", err)
 			}
 		}
 	case escrow.Lost:
@@ -295,7 +295,7 @@ func (x owner) Notify(name string, e escrow.Effect) {
 		if m, _, err := x.claims.Get(name); err == nil && e.Unfunded && e.Owed > 0 {
 			x.distrust(m.Lease(), e.Owed-min(e.Owed, e.Paid))
 		}
-		x.unfunded(e.Lease, "its money is lost: "+e.Reason)
+		x.unfunded(e.Lease, "funds of the lease are lost: "+e.Reason)
 	case escrow.Waiting:
 		log.Debug("a claim waits", "reason", e.Reason, "until", e.Until)
 	}

@@ -19,7 +19,7 @@ type Free struct{}
 // Promised refuses funding.
 func (Free) Promised(_ context.Context, _ lease.Record, funding []byte) (sign.Key, error) {
 	if len(funding) > 0 {
-		return sign.Key{}, stream.Refuse(string(market.ReasonUnfunded), "this network is free, it has no escrows")
+		return sign.Key{}, stream.Refuse(string(market.ReasonUnfunded), "funding: a free network has no escrows")
 	}
 	return sign.Key{}, nil
 }

@@ -17,8 +17,8 @@ func (x *Escrowed) record(s *billing.Meter) (lease.Record, bool) {
 	return x.cfg.Ledger.Book().Lease(s.Record().Lease)
 }
 
-// watch looks for a lease's escrow until the book has it, or FundBy has passed. It goes on after the end of a lease: an
-// early start is given back only once its escrow was seen.
+// watch polls for a lease's escrow until the book has it, or FundBy has passed. It continues after the end of a lease:
+// an early start is given back only after its escrow was confirmed.
 func (x *Escrowed) watch(ctx context.Context, s *billing.Meter) {
 	log := x.cfg.Log.With("lease", s.Record().Lease)
 	funded := false
@@ -52,7 +52,7 @@ func (x *Escrowed) watch(ctx context.Context, s *billing.Meter) {
 			return
 		case wrong != nil:
 			x.distrust(*r.Core, s.Promised())
-			log.Warn("a lease's escrow is not what its buyer promised", "escrow", r.Escrow, "err", wrong)
+			log.Warn("escrow of a lease: mismatch with its buyer's promise", "escrow", r.Escrow, "err", wrong)
 			_, err = x.cfg.Ledger.Step(ctx, lease.FundingWrong{Lease: r.Lease, Reason: wrong.Error()})
 		case err == nil:
 			_, err = x.cfg.Ledger.Step(ctx, lease.FundingSeen{Lease: r.Lease, Landed: landed})
@@ -69,8 +69,8 @@ func (x *Escrowed) watch(ctx context.Context, s *billing.Meter) {
 	}
 }
 
-// look reads the lease's escrow and returns the slot in which its leaf landed, or the fault of the escrow. An error
-// says nothing about that: the escrow may be there, or come to be.
+// look reads the lease's escrow. It returns the slot in which its leaf landed, or the fault of the escrow. After an
+// error neither is known: the escrow may exist, or be created later.
 func (x *Escrowed) look(ctx context.Context, r lease.Record) (landed market.Slot, wrong, err error) {
 	net, f, err := x.funding(ctx, r)
 	if err != nil {

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 	"time"
-	_ "time/tzdata" // a machine without a zone database has the operator's zone all the same
+	_ "time/tzdata" // a machine without a zone database still has the operator's zone
 )
 
 // Hours are the times of the week in which a provider sells. The zero Hours are always open.
@@ -26,15 +26,15 @@ const (
 	dayMinutes = 24 * 60
 	maxRules   = 32
 	maxRule    = 64
-	// horizon is how far ahead hours are looked at: open for that long is open for good.
+	// horizon is the number of days that hours are searched ahead; if open for all of them, they are always open.
 	horizon = 9
 )
 
 var weekdays = []string{"Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat"}
 
-// ParseHours reads rules such as "Mon-Fri 18:00-08:00", "Sat,Sun" and "daily 22:00-24:00". A rule says on which days
-// and, from when to when, open time begins; one that ends before it begins ends on the next day. No rules mean always.
-// zone is the name of a time zone, "" the machine's own.
+// ParseHours parses rules such as "Mon-Fri 18:00-08:00", "Sat,Sun" and "daily 22:00-24:00". A rule has the days on
+// which open time begins, and its times; if it ends before it begins, it ends on the next day. Without rules it is
+// always open. zone is the name of a time zone; "" is the machine's.
 func ParseHours(rules []string, zone string) (Hours, error) {
 	h := Hours{rules: slices.Clone(rules), zone: time.Local}
 	if zone != "" {
@@ -82,7 +82,7 @@ func parseRule(rule string) ([]span, error) {
 			return nil, fmt.Errorf("24:00 begins nothing; write 00:00 of the next day")
 		}
 		if to == from {
-			return nil, fmt.Errorf("%s is no time at all; leave the times out for the whole day", times)
+			return nil, fmt.Errorf("%s: empty interval; omit the times for the whole day", times)
 		}
 		if to < from {
 			to += dayMinutes

@@ -78,7 +78,7 @@ func TestBadHours(t *testing.T) {
 		"Mon 08:60-09:00":       "is no time of day",
 		"Mon 24:01-09:00":       "is no time of day",
 		"Mon 24:00-09:00":       "begins nothing",
-		"Mon 08:00-08:00":       "is no time at all",
+		"Mon 08:00-08:00":       "empty interval",
 		"Mon  08:00-09:00":      "is no time of day",
 		"Mon 08:00-09:00 ":      "is no time of day",
 		"Mon " + rep("0", 80):   "at most 64",

@@ -13,7 +13,7 @@ type Lot struct {
 	Units   []market.Unit // each of Class and with PerUnit
 	PerUnit market.Resources
 	Price   market.Price // as configured; the operator may change it at run time
-	Floor   market.Price // nothing is ever sold for less
+	Floor   market.Price // the lowest price
 
 	Model      string // of its units, "" when they differ
 	Capability market.Capability
@@ -57,7 +57,7 @@ func Units(lots []Lot, g market.Genesis) ([]market.Unit, error) {
 	return units, nil
 }
 
-// Of returns the lot of a class, or a bare one if there is none.
+// Of returns the lot of a class; without one, a lot with only the class.
 func Of(lots []Lot, c market.Class) Lot {
 	for _, l := range lots {
 		if l.Class == c {

@@ -15,14 +15,13 @@ type Policy struct {
 	Hours Hours
 	// Block are buyers that are not served; the reason is the operator's own note and is not sent to them.
 	Block map[sign.Key]string
-	// Blocked reports whether a peer is blocked at run time besides; nil means nobody.
+	// Blocked reports whether a peer was blocked at run time. It is optional; if nil, no peer is.
 	Blocked func(sign.Key) bool
 	// Only are the buyers that are served; if empty, all that are not blocked.
 	Only []sign.Key
-	// MaxLeasesPerBuyer bounds the leases and holds of one buyer at a time; 0 means no bound.
+	// MaxLeasesPerBuyer bounds the live leases and holds of one buyer; 0 means no bound.
 	MaxLeasesPerBuyer int
-	// MinReputation is the least score of a buyer, in millionths: buyers below it are not served, newcomers neither; 0
-	// means no minimum.
+	// MinReputation is the minimum score of a buyer, in millionths; newcomers have none. 0 means no minimum.
 	MinReputation uint32
 	Images        images.Patterns
 	Clusters      Clusters

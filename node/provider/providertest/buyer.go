@@ -69,7 +69,7 @@ func Clock(ctx context.Context, wg *sync.WaitGroup) (*slots.Clock, error) {
 	return c, nil
 }
 
-// Units returns so many units of class cpu.
+// Units returns n units of class cpu.
 func Units(t *testing.T, owner sign.Key, n int) (out []market.Unit) {
 	t.Helper()
 	for i := range uint32(n) {
@@ -122,7 +122,7 @@ func (b *Buyer) SetSilent(silent bool) {
 	b.silent = silent
 }
 
-// SetSlow has the buyer's answers take so long from now on.
+// SetSlow delays the buyer's answers by d from now on.
 func (b *Buyer) SetSlow(d time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -217,7 +217,7 @@ func (b *Buyer) meter(_ context.Context, _ peer.ID, req *nodepb.MeterRequest) (*
 	return b.pay(market.LeaseID(req.Lease), ev)
 }
 
-// pay takes the payer of a lease one event further, and signs what follows.
+// pay passes an event to the payer of a lease, and signs the resulting messages.
 func (b *Buyer) pay(id market.LeaseID, ev meter.Event) (*nodepb.MeterReply, error) {
 	now, err := b.Slots.Now(time.Now())
 	if err != nil {

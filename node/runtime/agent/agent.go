@@ -15,14 +15,14 @@ import (
 )
 
 const (
-	// codeFailed is the exit code where the command could not be run, as of ssh.
+	// codeFailed is the exit code if the command could not be run, as of ssh.
 	codeFailed = 255
 	// dialTime bounds the time until the peer takes the connection.
 	dialTime = 30 * time.Second
 )
 
-// passed are the prefixes of variables that go with a command: those that launchers of MPI read. The rest of the
-// caller's environment stays here, as with rsh.
+// passed are the prefixes of variables that are sent with a command: MPI launchers read them. The rest of the caller's
+// environment is not sent, as with rsh.
 var passed = []string{"OMPI_MCA_", "PRTE_MCA_", "PMIX_MCA_", "HYDRA_"}
 
 // Main is the agent, when the binary was started as one; otherwise it returns at once.
@@ -56,7 +56,7 @@ func run(args, env []string, stdin io.Reader, stdout, stderr io.Writer, dial fun
 // valued are the options of rsh and ssh that take a value.
 const valued = "lpoiFceEmbBDILRSWwJO"
 
-// parse reads the arguments as rsh and ssh do. input is false where the command is to have none.
+// input is false if the command has no standard input.
 func parse(args, env []string) (req Request, input bool, err error) {
 	input = true
 	for len(args) > 0 && len(args[0]) > 1 && args[0][0] == '-' {

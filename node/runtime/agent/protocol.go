@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	// Port is where the peer listens at the service address of every cluster: that of rsh.
+	// Port is the TCP port of the peer at the service address of every cluster: the port of rsh.
 	Port = 514
 	// Address is service address and Port.
 	Address = "10.77.255.254:514"

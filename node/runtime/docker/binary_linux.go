@@ -15,7 +15,7 @@ import (
 	"github.com/starling-network/starling/node/runtime/docker/guard"
 )
 
-// guardBinary finds the binary that is mounted into containers, and refuses one that would not run there.
+// guardBinary finds the binary that is mounted into containers. It refuses a binary that cannot run there.
 func guardBinary(path string, log *slog.Logger) (string, error) {
 	if path == "" {
 		self, err := ownBinary()
@@ -60,7 +60,7 @@ func ownBinary() (string, error) {
 	return self, nil
 }
 
-// beside returns the place of starling-guard beside another program.
+// beside returns the path of starling-guard in the folder of another program.
 func beside(program string) string { return filepath.Join(filepath.Dir(program), guard.Program) }
 
 // sameBuild reports whether two programs were built from one state of the source. Peer and guard exchange messages

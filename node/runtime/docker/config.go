@@ -12,7 +12,7 @@ import (
 const Name = "docker"
 
 const (
-	// DefaultGrace is how long an execution lives without its peer's process.
+	// DefaultGrace is the time that an execution runs without its peer's process.
 	DefaultGrace = 30 * time.Second
 	// DefaultMaxImageMiB is the largest image that Pull brings where Config does not say.
 	DefaultMaxImageMiB = 64 << 10
@@ -29,27 +29,26 @@ type Config struct {
 	// Host is the engine's address, as DOCKER_HOST has it; "" takes DOCKER_HOST or else the engine's usual socket. It
 	// must be a socket of this machine.
 	Host string
-	// Guard is the path of a static binary that calls agent.Main and guard.Main; "" is starling-guard beside this
-	// process's own binary or, where there is none of the same build, that binary.
+	// Guard is the path of a static binary that calls agent.Main and guard.Main. If "", it is starling-guard in the
+	// directory of this process's binary; if that is missing or of another build, this process's binary.
 	Guard string
 	// Scratch is a directory of this machine, as the engine sees it too, in which CanOverlay makes one for a moment; ""
 	// is the system's for temporary files.
 	Scratch string
-	// Grace is how long executions live without a peer; 0 is DefaultGrace.
+	// Grace is the time that executions run without a peer; 0 is DefaultGrace.
 	Grace time.Duration
 	// MaxImageMiB bounds an image, unpacked; 0 is DefaultMaxImageMiB.
 	MaxImageMiB uint32
-	// Registries are those of the operator's own network that images may come from, HOST or HOST:PORT as in the names
-	// of images: over plain HTTP too, and from addresses that nothing else is read from.
+	// Registries are registries in the operator's own network, HOST or HOST:PORT as in image names. They may use plain
+	// HTTP and addresses that are otherwise refused.
 	Registries []string
-	// ImagesPercent is how full the engine's disk may be, 1 to 100: above it, images that were pulled for orders are
-	// removed, those that were used longest ago first; 0 is DefaultImagesPercent. Other images are never removed.
+	// ImagesPercent is the usage of the engine's disk, 1 to 100, above which images pulled for orders are removed,
+	// least recently used first; 0 is DefaultImagesPercent. Other images are never removed.
 	ImagesPercent uint32
 	// FreeMiB is the part of the engine's disk that no pull may take; 0 is DefaultFreeMiB.
 	FreeMiB uint32
-	// Runtime is the OCI runtime that the engine starts containers of programs with, by its name there; "" is the
-	// engine's default. One with a kernel of its own, as gVisor's runsc, must let containers connect to sockets of this
-	// machine that are mounted in them.
+	// Runtime is the engine's name of the OCI runtime for containers of programs; "" is the engine's default. A runtime
+	// with its own kernel, such as gVisor's runsc, must let containers connect to mounted sockets of this machine.
 	Runtime string
 	// AllowNoSeccomp accepts an engine without its default system call filter.
 	AllowNoSeccomp bool

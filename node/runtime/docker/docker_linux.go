@@ -58,8 +58,8 @@ var (
 
 var peerPattern = regexp.MustCompile(`^[A-Za-z0-9_-][A-Za-z0-9._-]*$`)
 
-// New connects to the engine and makes a Runtime that owns no executions yet. Containers of this peer that have ended
-// are removed; those that run and are not recovered within the grace are ended then. Errors are ErrEngine and name a
+// New connects to the engine and returns a Runtime without executions. It removes ended containers of this peer.
+// Running containers that are not recovered within the grace are ended then. Its errors are ErrEngine and name a
 // remedy.
 func New(ctx context.Context, cfg Config) (*Runtime, error) {
 	if len(cfg.Peer) > 128 || !peerPattern.MatchString(cfg.Peer) {
@@ -123,8 +123,8 @@ func New(ctx context.Context, cfg Config) (*Runtime, error) {
 // Name is "docker".
 func (r *Runtime) Name() string { return Name }
 
-// Close gives up all executions without ending them, as the end of the process would: each goes on for the grace, in
-// which another Runtime may recover it. Calls that wait for one return ErrClosed.
+// Close gives up all executions without ending them, as the end of the process would. Each runs on for the grace, in
+// which another Runtime may recover it. Calls that wait for an execution return ErrClosed.
 func (r *Runtime) Close() error {
 	r.keeper.close()
 	return r.engine.Close()
@@ -150,7 +150,7 @@ func (r *Runtime) Stop(ctx context.Context, h runtime.Handle, grace time.Duratio
 	}
 	if grace > 0 {
 		if err := os.WriteFile(filepath.Join(e.dir, rundir.ControlDir, guard.StopFile), nil, 0o644); err != nil {
-			r.cfg.Logger.Warn("cannot ask a program to stop", "id", e.id, "error", err)
+			r.cfg.Logger.Warn("cannot send a program the stop signal", "id", e.id, "error", err)
 		}
 		first := min(grace/2, time.Second)
 		if e.within(ctx, first) {
@@ -200,7 +200,8 @@ func (r *Runtime) Logs(ctx context.Context, h runtime.Handle, s runtime.Stream, 
 	return runtime.FollowLog(ctx, filepath.Join(e.dir, rundir.LogFile(s)), s, offset, e.over, e.gone)
 }
 
-// Stats asks the guard while the program runs; after the end and while it is paused, they are the last known.
+// Stats requests the usage from the guard while the program runs. After the end, and while the program is paused, it
+// returns the last known usage.
 func (r *Runtime) Stats(ctx context.Context, h runtime.Handle) (runtime.Stats, error) {
 	e, err := r.keeper.find(h)
 	if err != nil {
@@ -209,7 +210,7 @@ func (r *Runtime) Stats(ctx context.Context, h runtime.Handle) (runtime.Stats, e
 	return e.stats(ctx)
 }
 
-// Probe asks the engine whether it is there.
+// Probe reports an error if the engine does not answer.
 func (r *Runtime) Probe(ctx context.Context) error {
 	_, err := r.engine.Ping(ctx)
 	return r.engine.Explain(err)
@@ -218,8 +219,8 @@ func (r *Runtime) Probe(ctx context.Context) error {
 // HasImage reports whether the image is on this machine and can run.
 func (r *Runtime) HasImage(ctx context.Context, ref string) bool { return r.images.Has(ctx, ref) }
 
-// Pull reads the image from its registry and gives it to the engine, which never reads from anywhere by itself. Bytes
-// are packed ones.
+// Pull downloads the image from its registry and gives it to the engine, which downloads nothing itself. Bytes are
+// compressed ones.
 func (r *Runtime) Pull(
 	ctx context.Context, ref string, auth *runtime.RegistryAuth, progress func(done, total int64),
 ) error {
@@ -244,7 +245,7 @@ func (r *Runtime) Dial(ctx context.Context, h runtime.Handle, port uint16) (net.
 	return attached.Dial(ctx, e.line, port)
 }
 
-// Attach has the guard start the program, so that it has the execution's limits, and its environment with the secrets.
+// Attach starts the program by the guard, with the execution's limits, environment and secrets.
 func (r *Runtime) Attach(ctx context.Context, h runtime.Handle, p runtime.Process) (int, error) {
 	e, err := r.keeper.find(h)
 	if err != nil {

@@ -41,9 +41,9 @@ type execution struct {
 	gone      chan struct{}    // closed when this runtime no longer owns it
 	tidy      func()           // removes the container, beside
 	exit      runtime.Exit     // read after over
-	oomKills  uint64           // when this process began to look after it
+	oomKills  uint64           // when this process took over the execution
 	line      *link.Line       // to the guard
-	net       *sidecar.Sidecar // of an execution with an overlay; nil where it is gone
+	net       *sidecar.Sidecar // nil if gone
 
 	freezer freezer
 	files   overlayFiles
@@ -179,7 +179,7 @@ func (e *execution) postMortem() guard.Report {
 	why, code := runtime.ReasonLost, runtime.CodeLost
 	ctx, cancel := context.WithTimeout(context.Background(), engine.EndPatience)
 	defer cancel()
-	e.hurry()          // does nothing if it is over by then
+	e.hurry()          // does nothing if the execution has ended
 	var over time.Time // since when it does not run
 	for {
 		info, err := e.engine.ContainerInspect(ctx, e.container)
@@ -245,7 +245,7 @@ func (e *execution) kill(ctx context.Context) error {
 	return err
 }
 
-// force ends a container with a guard that had the request to end, or should end by itself.
+// force ends a container whose guard was requested to end, or should end by itself.
 func (e *execution) force(ctx context.Context) error {
 	e.hurry()
 	if e.within(ctx, killPatience) {
@@ -261,8 +261,8 @@ func (e *execution) force(ctx context.Context) error {
 	return nil
 }
 
-// hurry lifts the CPU limit of a container that is to end, unless it is over within exitPatience. An engine that does
-// not answer in time is asked again.
+// hurry lifts the CPU limit of a container that is ending, unless it ends within exitPatience. It retries if the engine
+// does not answer in time.
 func (e *execution) hurry() {
 	e.hurried.Do(func() {
 		go func() {
@@ -285,8 +285,8 @@ func (e *execution) pause(d time.Duration) bool {
 	return !errors.Is(err, context.DeadlineExceeded)
 }
 
-// timeUp is the peer's word at the wall-time limit, beside the guard's: a guard that is paused has no clock, and one
-// among thousands of processes that share its CPU limit may not come to its turn.
+// timeUp ends the execution at the wall-time limit, in addition to the guard. A paused guard has no clock, and a guard
+// among thousands of processes that share its CPU limit may not be scheduled.
 func (e *execution) timeUp() {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()

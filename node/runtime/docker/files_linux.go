@@ -18,7 +18,7 @@ func (e *execution) watchDisk() {
 
 // overDisk ends the program for its writes.
 func (e *execution) overDisk(why string) {
-	e.logger.Warn("an execution is ended for its files", "id", e.id, "why", why)
+	e.logger.Warn("ending an execution because of its files", "id", e.id, "why", why)
 	e.mu.Lock()
 	e.full = true
 	e.mu.Unlock()

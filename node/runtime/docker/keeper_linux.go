@@ -18,7 +18,7 @@ const (
 	// tidyMost.
 	tidyFirst = time.Second
 	tidyMost  = time.Minute
-	// floorPoll is how often the free room of disks is looked at on which mounts are measured.
+	// floorPoll is the interval between checks of the free space of disks with measured mounts.
 	floorPoll = 250 * time.Millisecond
 )
 
@@ -43,7 +43,7 @@ func newKeeper(e *engine.Engine, cfg Config) *keeper {
 	return k
 }
 
-// begin starts the tasks that go on until close.
+// begin starts the tasks that run until close.
 func (k *keeper) begin() {
 	k.tasks.Go(k.sweepLater)
 	k.tasks.Go(k.keepFloor)
@@ -95,7 +95,7 @@ func (k *keeper) tidyUp(container string) {
 	}
 }
 
-// sweep removes this peer's containers that have ended, and returns those that have not.
+// sweep removes ended containers of this peer and returns its running ones.
 func (k *keeper) sweep(ctx context.Context) (running []engine.Container, err error) {
 	found, err := k.engine.Own(ctx, k.peer)
 	if err != nil {
@@ -122,9 +122,9 @@ func (k *keeper) taken(dir string) bool {
 	return rundir.Taken(dir)
 }
 
-// sweepLater ends containers that nobody has recovered when the grace is over. Their guards end them themselves, unless
-// they are frozen or the peer died before it sent them an order. It lists anew: the engine may have finished one
-// meanwhile that the last process of this peer requested in its last moment.
+// sweepLater ends containers that were not recovered within the grace. Their guards end them, unless they are frozen or
+// the peer died before it sent an order. It lists containers anew: the engine may since have finished a container that
+// the peer's last process requested.
 func (k *keeper) sweepLater() {
 	select {
 	case <-time.After(k.grace):
@@ -133,14 +133,14 @@ func (k *keeper) sweepLater() {
 	}
 	left, err := k.sweep(k.ctx)
 	if err != nil && k.ctx.Err() == nil {
-		k.log.Warn("cannot look for containers that nobody recovered", "error", err)
+		k.log.Warn("cannot list containers that were not recovered", "error", err)
 	}
 	for _, o := range left {
 		if k.taken(o.Dir) {
 			continue
 		}
 		if err := k.engine.End(k.ctx, o.ID); err != nil {
-			k.log.Warn("cannot remove a container that nobody recovered", "container", o.ID, "error", err)
+			k.log.Warn("cannot remove a container that was not recovered", "container", o.ID, "error", err)
 		}
 	}
 }

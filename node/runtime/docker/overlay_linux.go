@@ -55,7 +55,7 @@ func (r *Runtime) network(h runtime.Handle) (*execution, error) {
 // protections, allow one.
 func (r *Runtime) CanOverlay(ctx context.Context) error { return r.sidecars.CanOverlay(ctx) }
 
-// Tun asks the sidecar for its device.
+// Tun requests the device from the sidecar.
 func (r *Runtime) Tun(ctx context.Context, h runtime.Handle) (*os.File, error) {
 	e, err := r.network(h)
 	if err != nil {
@@ -72,7 +72,7 @@ func (r *Runtime) Tun(ctx context.Context, h runtime.Handle) (*os.File, error) {
 	return a.Files[0], nil
 }
 
-// SetMTU asks the sidecar, which alone may change it.
+// SetMTU requests the change from the sidecar, since only the sidecar can make it.
 func (r *Runtime) SetMTU(ctx context.Context, h runtime.Handle, mtu int) error {
 	if err := runtime.CheckMTU(mtu); err != nil {
 		return err
@@ -87,7 +87,7 @@ func (r *Runtime) SetMTU(ctx context.Context, h runtime.Handle, mtu int) error {
 	return nil
 }
 
-// SetFiles writes them where the container sees them.
+// SetFiles writes the files into the container's mounted directory.
 func (r *Runtime) SetFiles(_ context.Context, h runtime.Handle, files map[string][]byte) error {
 	if err := runtime.CheckOverlayFiles(files); err != nil {
 		return err

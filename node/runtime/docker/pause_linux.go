@@ -11,9 +11,9 @@ import (
 	"github.com/starling-network/starling/node/runtime/docker/engine"
 )
 
-// An engine gives up freezing after a fraction of a second. Where the kernel freezes process by process (cgroup v1),
-// one that waits for its share of a busy processor all that while cannot be frozen; it is asked again every freezePause
-// until freezePatience is over.
+// An engine gives up freezing after a fraction of a second. If the kernel freezes process by process (cgroup v1), a
+// process that waits for a busy processor all that time cannot be frozen. The request is repeated every freezePause for
+// freezePatience.
 const (
 	freezePatience = 5 * time.Second
 	freezePause    = 100 * time.Millisecond

@@ -34,7 +34,7 @@ func TestPull(t *testing.T) {
 	if r.HasImage(t.Context(), ref) {
 		t.Fatal("it is here already")
 	}
-	if _, err := r.Start(t.Context(), spec(t, ref, "hello")); !errors.Is(err, runtime.ErrBadImage) || !strings.Contains(err.Error(), "pull it first") {
+	if _, err := r.Start(t.Context(), spec(t, ref, "hello")); !errors.Is(err, runtime.ErrBadImage) || !strings.Contains(err.Error(), "pull the image first") {
 		t.Errorf("before the pull: %v", err)
 	}
 	var done, total int64

@@ -16,7 +16,7 @@ import (
 	"github.com/starling-network/starling/node/runtime/docker/sidecar"
 )
 
-// adoptPatience is how long a guard has to find the new peer; it looks for one ten times a second.
+// adoptPatience is the time within which a guard must connect to the new peer; it tries ten times a second.
 const adoptPatience = 10 * time.Second
 
 // recoverer connects to the guards and sidecars that an earlier process of the peer left.
@@ -40,7 +40,7 @@ func (v *recoverer) adopt(ctx context.Context, e *execution) error {
 	switch err := v.engine.Thaw(ctx, e.container); {
 	case errors.Is(err, engine.ErrNotRunning):
 		return nil
-	case errors.Is(err, runtime.ErrEngine): // the container may run all the same
+	case errors.Is(err, runtime.ErrEngine): // the container may still run
 		v.log.Warn("recovering without the engine", "id", e.id, "error", err)
 	case err != nil:
 		return err
@@ -66,8 +66,8 @@ func (v *recoverer) adopt(ctx context.Context, e *execution) error {
 	return v.engine.End(ctx, e.container)
 }
 
-// adoptBoth connects to the guard and to the sidecar, which look for their new peer at the same time. A sidecar that
-// has ended is none: watchNet ends the execution.
+// adoptBoth connects to the guard and to the sidecar, which both search for their new peer at the same time. An ended
+// sidecar is no error: watchNet ends the execution.
 func (v *recoverer) adoptBoth(ctx context.Context, e *execution) error {
 	l, err := link.Listen(filepath.Join(e.dir, rundir.NetDir))
 	if err != nil {

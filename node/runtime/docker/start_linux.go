@@ -53,7 +53,7 @@ func (r *Runtime) Start(ctx context.Context, s runtime.Spec) (runtime.Handle, er
 		}
 		for _, c := range left {
 			if removal := r.engine.End(patient, c); removal != nil {
-				r.cfg.Logger.Warn("container of a failed start is left for the next start of this peer to remove",
+				r.cfg.Logger.Warn("cannot remove the container of a failed start; the next start of this peer will",
 					"container", c, "error", removal)
 			}
 		}
@@ -66,7 +66,7 @@ func (r *Runtime) Start(ctx context.Context, s runtime.Spec) (runtime.Handle, er
 	return h, nil
 }
 
-// Recover takes the execution's owner lock and lets its guard connect. One that was paused runs again.
+// Recover takes the execution's owner lock and lets its guard connect. A paused execution is resumed.
 func (r *Runtime) Recover(ctx context.Context, h runtime.Handle) error {
 	if _, err := r.keeper.find(h); !errors.Is(err, runtime.ErrNotFound) {
 		return err
@@ -84,7 +84,7 @@ func (r *Runtime) Recover(ctx context.Context, h runtime.Handle) error {
 	}
 	if err := rundir.Lock(owner); err != nil {
 		_ = owner.Close()
-		return fmt.Errorf("recovering execution: another process of this peer has it: %w", err)
+		return fmt.Errorf("recovering execution: held by another process of this peer: %w", err)
 	}
 	e := r.keeper.newExecution(h.ID, h.Dir, owner)
 	e.state, e.container = s, s.Container

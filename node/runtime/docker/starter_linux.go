@@ -52,7 +52,7 @@ func (b *starter) order(s runtime.Spec, img images.Config) (guard.Order, error) 
 	return o, nil
 }
 
-// launch makes the container, beside it the sidecar where there is an overlay, and has its guard start the program.
+// launch makes the container, and the sidecar of an overlay, and starts the program by its guard.
 func (b *starter) launch(
 	ctx context.Context, e *execution, s runtime.Spec, img images.Config, order guard.Order,
 ) error {
@@ -119,7 +119,7 @@ func (b *starter) createError(err error, s runtime.Spec) error {
 	case engine.Disconnected(err):
 		return b.engine.Explain(err)
 	case strings.Contains(text, "could not select device driver"):
-		return fmt.Errorf("%w: the engine cannot hand out GPUs: "+
+		return fmt.Errorf("%w: the engine cannot provide GPUs: "+
 			"install the NVIDIA Container Toolkit and restart it: %w",
 			runtime.ErrDevice, err)
 	case len(s.GPUs) > 0 && (strings.Contains(text, "nvidia") || strings.Contains(text, "unknown device") ||
@@ -127,16 +127,16 @@ func (b *starter) createError(err error, s runtime.Spec) error {
 		return fmt.Errorf("%w: %s: %w", runtime.ErrDevice, strings.Join(s.GPUs, ", "), err)
 	case strings.Contains(text, "unable to find user") || strings.Contains(text, "/etc/passwd") ||
 		strings.Contains(text, "/etc/group"):
-		return &runtime.Failure{Class: runtime.ErrBadImage, Advice: "its /etc/passwd or /etc/group cannot be read",
-			Cause: err}
+		return &runtime.Failure{Class: runtime.ErrBadImage, Cause: err,
+			Advice: "/etc/passwd or /etc/group of the image cannot be read"}
 	case strings.Contains(text, "No such image"):
-		return &runtime.Failure{Class: runtime.ErrBadImage, Advice: "it is not on this machine any more: pull it again",
+		return &runtime.Failure{Class: runtime.ErrBadImage, Advice: "no longer on this machine: pull the image again",
 			Cause: err}
 	}
 	return err
 }
 
-// beginBeside makes the sidecar and the container that joins its network at once, as far as the engine lets it.
+// beginBeside starts the sidecar and the container that joins its network concurrently, as far as the engine allows.
 func (b *starter) beginBeside(
 	ctx context.Context, e *execution, s runtime.Spec, cfg *container.Config, host *container.HostConfig,
 ) error {
@@ -144,7 +144,7 @@ func (b *starter) beginBeside(
 	defer cancel()
 	running, done := make(chan struct{}), make(chan struct{})
 	var made *sidecar.Sidecar
-	var failed error // before err: a container that cannot join says less
+	var failed error // takes precedence over err: a container that cannot join has the less exact error
 	go func() {
 		defer close(done)
 		if made, failed = b.sidecars.Start(ctx, s, e.state.Token, running); failed != nil {
@@ -157,7 +157,7 @@ func (b *starter) beginBeside(
 			if b.sandbox.Runtime == "" {
 				return nil
 			}
-			<-done // a network stack of the container's own takes the device as it is when the container starts
+			<-done // a container with its own network stack reads the device when it starts
 			return failed
 		case <-done:
 			return failed

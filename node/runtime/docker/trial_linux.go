@@ -18,8 +18,8 @@ import (
 // trialDiskMiB is the size of the volume of a trial.
 const trialDiskMiB = 1
 
-// tryRuntime starts a guard under the OCI runtime of Config, if that names one, and takes it away again: not every
-// runtime lets a container come to a socket of this machine.
+// tryRuntime starts a guard under Config.Runtime, if set, and removes it: some runtimes do not let a container connect
+// to a socket of this machine.
 func (b *starter) tryRuntime(ctx context.Context) error {
 	if b.cfg.Runtime == "" {
 		return nil
@@ -32,7 +32,7 @@ func (b *starter) tryRuntime(ctx context.Context) error {
 	if err := b.try(ctx, runtime.Spec{ID: "trial", Dir: filepath.Join(dir, "run")}); err != nil {
 		return fmt.Errorf("%w: containers under the OCI runtime %s cannot be used: %w: "+
 			"gVisor needs --host-uds=open among the runtimeArgs in the engine's daemon.json; "+
-			"containers that are virtual machines do not come to a socket of this machine",
+			"containers that are virtual machines cannot connect to a socket of this machine",
 			runtime.ErrEngine, b.cfg.Runtime, err)
 	}
 	return nil
@@ -47,7 +47,7 @@ func (b *starter) tryLayers(ctx context.Context, volumes disk.Volumes) {
 	case b.cfg.Runtime != "":
 		log.Info("containers have no layers", "reason", "the configuration names an OCI runtime")
 	case b.engine.Mapped:
-		log.Info("containers have no layers", "reason", "the engine maps users by itself")
+		log.Info("containers have no layers", "reason", "the engine already maps users")
 	case volumes.None() != nil:
 		log.Info("containers have no layers", "reason", volumes.None())
 	case !b.sandbox.RuntimeKnown():
@@ -123,7 +123,7 @@ func (b *starter) try(ctx context.Context, s runtime.Spec) error {
 	patient, cancel := context.WithTimeout(context.WithoutCancel(ctx), engine.EndPatience)
 	defer cancel()
 	if left := b.engine.Remove(patient, e.container); left != nil {
-		b.cfg.Logger.Warn("the container of a trial is left for the next start of this peer to remove",
+		b.cfg.Logger.Warn("cannot remove the container of a trial; the next start of this peer will",
 			"error", left)
 	}
 	return err

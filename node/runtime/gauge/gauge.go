@@ -109,7 +109,7 @@ func (*Client) GPU() bool { return false }
 // Devices is 1.
 func (c *Client) Devices() int { return 1 }
 
-// Multiply asks for one product. ErrAnswer.
+// Multiply requests one product. It returns ErrAnswer.
 func (c *Client) Multiply(seed sign.Hash, s challenge.Shape) ([]sign.Hash, error) {
 	shape := s.Marshal()
 	if _, err := c.in.Write(append(seed[:], shape[:]...)); err != nil {

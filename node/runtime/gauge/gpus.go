@@ -25,8 +25,8 @@ const (
 	warmTime = 5 * time.Millisecond
 )
 
-// GPUs compute probes on the devices of an execution, from outside its sandbox: a driver's library need not be in an
-// image. Each is opened by its UUID and is seen by nobody else's work. It is for one goroutine.
+// GPUs compute probes on the devices of an execution from outside its sandbox, since an image need not have the
+// driver's library. Each device is opened by its UUID. GPUs must be used by one goroutine.
 type GPUs struct {
 	devices []device.Device
 	uuids   []string
@@ -34,7 +34,7 @@ type GPUs struct {
 	now     func() time.Time
 }
 
-// OpenGPUs opens all devices at once, by UUID. device.ErrMemory for one that has hardly any left.
+// OpenGPUs opens all devices concurrently, by UUID. It returns device.ErrMemory if a device has almost no free memory.
 func OpenGPUs(
 	ctx context.Context, uuids []string, open func(ctx context.Context, uuid string) (device.Device, error),
 ) (*GPUs, error) {
@@ -51,9 +51,9 @@ func OpenGPUs(
 		}
 		g.devices[i] = d
 		if about := d.Info(); about.Serial != uuids[i] {
-			return fmt.Errorf("%s: %w: it is %s", uuids[i], ErrAnswer, about.Serial)
+			return fmt.Errorf("%s: %w: serial: got %s", uuids[i], ErrAnswer, about.Serial)
 		} else if about.Memory == 0 {
-			return fmt.Errorf("%s: %w: the program has filled it", uuids[i], device.ErrMemory)
+			return fmt.Errorf("%s: %w: filled by the program", uuids[i], device.ErrMemory)
 		}
 		return nil
 	})
@@ -74,7 +74,7 @@ func (g *GPUs) all(do func(i int) error) error {
 	return errors.Join(errs...)
 }
 
-// Fastest remembers how fast GPUs were when nothing else was to do. The zero Fastest knows nothing.
+// Fastest remembers the highest speed of each idle GPU. The zero Fastest is empty.
 type Fastest struct {
 	mu   sync.Mutex
 	each map[string]time.Duration // one product, by UUID
@@ -125,7 +125,7 @@ func (*GPUs) GPU() bool { return true }
 // Devices is how many there are.
 func (g *GPUs) Devices() int { return len(g.devices) }
 
-// Multiply has all compute at once. One that fails ends the others.
+// Multiply computes on all devices at once. If one fails, the others are cancelled.
 func (g *GPUs) Multiply(
 	ctx context.Context, seeds []sign.Hash, s challenge.Shape, each func(i int, tiles []sign.Hash) error,
 ) error {

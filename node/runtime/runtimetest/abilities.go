@@ -74,7 +74,7 @@ func testPause(t *testing.T, b *bench) {
 	ctx, cancel := context.WithTimeout(t.Context(), window)
 	defer cancel()
 	_, err = b.Runtime.Wait(ctx, h)
-	wantErr(t, "waiting for what is paused", err, context.DeadlineExceeded)
+	wantErr(t, "waiting for a paused execution", err, context.DeadlineExceeded)
 	after, err := b.Runtime.Stats(t.Context(), h)
 	must(t, err)
 	if after.CPUMillis > before.CPUMillis+20 {
@@ -90,10 +90,10 @@ func testPause(t *testing.T, b *bench) {
 	if out := b.log(t, h, runtime.Stdout); out != "first\nsecond\n" {
 		t.Errorf("stdout %q", out)
 	}
-	wantErr(t, "pausing what has ended", p.Pause(t.Context(), h), runtime.ErrEnded)
-	wantErr(t, "resuming what has ended", p.Resume(t.Context(), h), runtime.ErrEnded)
+	wantErr(t, "pausing an ended execution", p.Pause(t.Context(), h), runtime.ErrEnded)
+	wantErr(t, "resuming an ended execution", p.Resume(t.Context(), h), runtime.ErrEnded)
 	h.ID = "never"
-	wantErr(t, "pausing what never was", p.Pause(t.Context(), h), runtime.ErrNotFound)
+	wantErr(t, "pausing an unknown execution", p.Pause(t.Context(), h), runtime.ErrNotFound)
 }
 
 func testPauseEnd(t *testing.T, b *bench) {
@@ -178,7 +178,7 @@ func testAttach(t *testing.T, b *bench) {
 		t.Errorf("ended with %+v", e)
 	}
 	_, err = a.Attach(t.Context(), h, runtime.Process{Args: []string{b.Command, "hello"}})
-	wantErr(t, "attaching to what has ended", err, runtime.ErrEnded)
+	wantErr(t, "attaching to an ended execution", err, runtime.ErrEnded)
 }
 
 func testAttachCancelled(t *testing.T, b *bench) {
@@ -243,12 +243,12 @@ func testDial(t *testing.T, b *bench) {
 		must(t, c.Close())
 	}
 	if _, err := d.Dial(t.Context(), h, 8081); err == nil || errors.Is(err, runtime.ErrEnded) {
-		t.Errorf("a port where nobody listens: %v", err)
+		t.Errorf("a port without a listener: %v", err)
 	}
 	must(t, b.Runtime.Stop(t.Context(), h, 0))
 	b.wait(t, h)
 	_, err := d.Dial(t.Context(), h, 8080)
-	wantErr(t, "dialling what has ended", err, runtime.ErrEnded)
+	wantErr(t, "dialling an ended execution", err, runtime.ErrEnded)
 }
 
 // Dial connects to a port of a program, once it listens there.
@@ -266,7 +266,7 @@ func Dial(t testing.TB, d runtime.Dialer, h runtime.Handle, port uint16) net.Con
 	}
 }
 
-// A computation in a program's place gives the right answers, and the program goes on afterwards unchanged.
+// A computation in a program's place gives correct results, and the program continues unchanged.
 func testGauge(t *testing.T, b *bench) {
 	p, ok := b.Runtime.(runtime.Gauger)
 	if !ok {
@@ -306,11 +306,11 @@ func testGauge(t *testing.T, b *bench) {
 	}
 	none := func(int, []sign.Hash) error { return nil }
 	if err := g.Multiply(t.Context(), make([]sign.Hash, 1), shape, none); err == nil {
-		t.Error("computed in the place of what has ended")
+		t.Error("computed for an ended execution")
 	}
 	_, err = p.Gauge(t.Context(), h)
-	wantErr(t, "gauging what has ended", err, runtime.ErrEnded)
+	wantErr(t, "gauging an ended execution", err, runtime.ErrEnded)
 	h.ID = "never"
 	_, err = p.Gauge(t.Context(), h)
-	wantErr(t, "gauging what never was", err, runtime.ErrNotFound)
+	wantErr(t, "gauging an unknown execution", err, runtime.ErrNotFound)
 }

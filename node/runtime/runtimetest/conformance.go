@@ -32,7 +32,7 @@ type Subject struct {
 	Secrets bool
 	// DiskKills means that the disk limit is held by ending the program with ReasonDisk, not by refusing it room.
 	DiskKills bool
-	// Home reports that programs have HOME as their image says: it names no other than "/".
+	// Home reports that HOME of programs is the image's HOME; otherwise it is "/".
 	Home bool
 	// Deterministic means that Spec.Seed is honoured.
 	Deterministic bool
@@ -62,16 +62,16 @@ func Run(t *testing.T, fresh func(t *testing.T) Subject) {
 		"bad mounts":                         testBadMount,
 		"one execution to a directory":       testExists,
 		"handles of others":                  testForeignHandle,
-		"recover what runs":                  testRecoverRunning,
-		"recover what ended":                 testRecoverEnded,
+		"recover running":                    testRecoverRunning,
+		"recover ended":                      testRecoverEnded,
 		"a recovered execution can be ended": testRecoverDestroy,
-		"recover what never was":             testRecoverUnknown,
+		"recover unknown":                    testRecoverUnknown,
 		"stats":                              testStats,
 		"no network":                         testNetwork,
 		"determinism":                        testDeterminism,
 		"secrets":                            testSecrets,
 		"paused and resumed":                 testPause,
-		"what is paused can be ended":        testPauseEnd,
+		"paused can be ended":                testPauseEnd,
 		"attached programs":                  testAttach,
 		"an attached program is cancelled":   testAttachCancelled,
 		"dialled":                            testDial,
@@ -173,7 +173,7 @@ func (b *bench) environ(t *testing.T, got, want string) {
 	}
 }
 
-// run starts, waits and wants this end.
+// run starts a program, waits for it and checks how it ended.
 func (b *bench) run(t *testing.T, s runtime.Spec, code int, reason runtime.Reason) runtime.Handle {
 	t.Helper()
 	h := b.start(t, s)

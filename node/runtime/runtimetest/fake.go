@@ -15,7 +15,7 @@ import (
 	"github.com/starling-network/starling/node/runtime/runtimetest/guest"
 )
 
-// fakeMagic begins the file that stands for a program of the Fake.
+// fakeMagic begins the file of a program of the Fake.
 const fakeMagic = "starling fake program "
 
 // FakeModule is the content of a module file that the Fake runs as the program of that name, so that modules can
@@ -24,11 +24,11 @@ func FakeModule(name string) []byte { return []byte(fakeMagic + name + "\n") }
 
 // Fake is a Runtime inside this process. Its programs are Go functions and all its waiting is on package time, so that
 // whole networks of peers can run in a testing/synctest bubble. It keeps the contract: limits, mounts, logs, restarts.
-// It cannot stop code that never calls its Process; such a program must not be given to it.
+// It cannot stop a program that never calls its Process.
 type Fake struct {
 	// Speed, if set, is the current speed of computations in a program's place, operations a second.
 	Speed func() float64
-	// NoOverlay, where it is set, is why no execution can be given an overlay.
+	// NoOverlay is optional: the reason why no execution can be given an overlay.
 	NoOverlay string
 
 	name  string
@@ -46,10 +46,10 @@ type machine struct {
 	grace    time.Duration
 }
 
-// FakeGrace is how long an execution of the Fake lives without its peer.
+// FakeGrace is the time that an execution of the Fake runs without its peer.
 const FakeGrace = 30 * time.Second
 
-// NewFake makes a Fake that answers to name and knows these programs.
+// NewFake returns a Fake with this name and these programs.
 func NewFake(name string, programs map[string]guest.Program) *Fake {
 	m := &machine{programs: programs, running: map[string]*execution{}, grace: FakeGrace}
 	return &Fake{name: name, m: m, owned: map[string]bool{}}
@@ -303,7 +303,7 @@ func (f *Fake) Pause(_ context.Context, h runtime.Handle) error {
 	return err
 }
 
-// Resume lets it go on.
+// Resume continues it.
 func (f *Fake) Resume(_ context.Context, h runtime.Handle) error {
 	e, err := f.running(h)
 	if err == nil {
@@ -321,7 +321,7 @@ func (f *Fake) running(h runtime.Handle) (*execution, error) {
 	return e, err
 }
 
-// Attach runs one of the Fake's programs, named by its first argument, beside the execution's own.
+// Attach runs one of the Fake's programs, named by its first argument, in an execution.
 func (f *Fake) Attach(ctx context.Context, h runtime.Handle, p runtime.Process) (int, error) {
 	e, err := f.running(h)
 	if err != nil {

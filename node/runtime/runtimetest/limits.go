@@ -19,7 +19,7 @@ func testHello(t *testing.T, b *bench) {
 		t.Errorf("stderr %q", out)
 	}
 	if e := b.wait(t, h); !e.OK() || e != b.wait(t, h) {
-		t.Error("a second wait says something else")
+		t.Error("a second wait returned another end")
 	}
 }
 

@@ -35,7 +35,7 @@ func testOverlay(t *testing.T, b *bench) {
 	n, ok := b.Runtime.(runtime.Networker)
 	if !ok {
 		_, err := b.Runtime.Start(t.Context(), s)
-		wantErr(t, "an overlay that nobody can give", err, runtime.ErrInvalidSpec)
+		wantErr(t, "an overlay on a runtime without overlays", err, runtime.ErrInvalidSpec)
 		return
 	}
 	if err := n.CanOverlay(t.Context()); errors.Is(err, runtime.ErrNoOverlay) {
@@ -98,15 +98,15 @@ func testOverlay(t *testing.T, b *bench) {
 		t.Errorf("ended with %+v", e)
 	}
 	_, err = n.Tun(t.Context(), h)
-	wantErr(t, "the device of what has ended", err, runtime.ErrEnded)
-	wantErr(t, "the files of what has ended", n.SetFiles(t.Context(), h, nil), runtime.ErrEnded)
-	wantErr(t, "the MTU of what has ended", n.SetMTU(t.Context(), h, 1420), runtime.ErrEnded)
+	wantErr(t, "the device of an ended execution", err, runtime.ErrEnded)
+	wantErr(t, "the files of an ended execution", n.SetFiles(t.Context(), h, nil), runtime.ErrEnded)
+	wantErr(t, "the MTU of an ended execution", n.SetMTU(t.Context(), h, 1420), runtime.ErrEnded)
 	without := b.start(t, b.spec(t, "polite"))
 	_, err = n.Tun(t.Context(), without)
 	wantErr(t, "the device of one without an overlay", err, runtime.ErrNoOverlay)
 }
 
-// haveTun wants a device that can be waited for, twice.
+// haveTun checks twice that a device can be waited for.
 func haveTun(t *testing.T, n runtime.Networker, h runtime.Handle) {
 	t.Helper()
 	for range 2 {
@@ -246,7 +246,7 @@ func (f *Fake) OverlayFiles(name string) (out [][]byte) {
 	return out
 }
 
-// MTU is that of an execution's overlay now; 0 without one.
+// MTU returns the current MTU of an execution's overlay; 0 without one.
 func (f *Fake) MTU(h runtime.Handle) (mtu int) {
 	_ = f.onNet(h, func(n *fakeNet) error {
 		mtu = n.mtu

@@ -16,7 +16,7 @@ import (
 	"github.com/starling-network/starling/node/runtime/runtimetest/guest"
 )
 
-// process is a program in an execution of a Fake: its own, or one that was attached.
+// process is a program in an execution of a Fake: its main program or an attached one.
 type process struct {
 	e         *execution
 	args, env []string

@@ -1,17 +1,16 @@
-// Package volume makes directories that cannot hold more than they may, in bytes and in files. It runs on Linux, as
-// root.
+// Package volume makes directories with a hard limit on their bytes and files. It runs on Linux, as root.
 //
-//	file without a name, all of it allocated ── loop device ── ext4 without journal ── mounted at a directory
+// A volume is a fully allocated file without a name, a loop device on it, and ext4 without a journal on that device,
+// mounted at a directory.
 //
-// The kernel refuses a write that has no room (ENOSPC), from any writer at any speed. Nothing has to be measured, and
-// nobody else's room is taken: the file's blocks are allocated before anything is written.
+// The kernel refuses a write without room (ENOSPC), from any writer at any speed. Nothing has to be measured, and no
+// other room is used: all blocks are allocated beforehand.
 //
-// A crash leaves nothing but the mount. The file has no name (O_TMPFILE) and the loop device frees itself, so that both
-// are gone with their last user: the process that makes them, then the mount, then a container that has it mounted too.
-// Release takes away the mounts at and below a directory, whichever process made them. A volume's content is gone with
-// it at once, however deep its directories are.
+// A crash leaves only the mount. The file has no name (O_TMPFILE) and the loop device frees itself, so both disappear
+// with their last user: the process that makes them, the mount, or a container with the same mount. Release unmounts
+// all volumes at and below a directory, and so deletes their content at once.
 //
-// No volume survives a restart of the machine. None has a journal: after one there is nothing to be recovered.
+// No volume survives a restart of the machine, so none needs a journal.
 package volume
 
 import "errors"
@@ -27,7 +26,7 @@ const (
 	Major = 7
 	// Reserve is the part of the disk that no volume may take, bytes: the journal of the peer writes there too.
 	Reserve = 256 << 20
-	// inodeBytes is how much of a disk there is for each file, as of most file systems.
+	// inodeBytes is the number of bytes of a disk for each file, as in most file systems.
 	inodeBytes = 16 << 10
 	// fewFiles is how many there may be at least.
 	fewFiles = 1 << 10

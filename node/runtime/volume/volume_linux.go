@@ -22,8 +22,8 @@ const (
 	loopTries = 64
 )
 
-// Make makes dir, which must not be there or be empty, a volume that has room for this many bytes and Files(bytes)
-// files. It belongs to root. Errors: ErrUnavailable, ErrNoRoom.
+// Make makes dir, which must be absent or empty, a volume with room for the given bytes and Files(bytes) files. The
+// volume belongs to root. It returns ErrUnavailable or ErrNoRoom.
 func Make(ctx context.Context, dir string, bytes int64) (err error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("making volume: %w", err)
@@ -60,7 +60,7 @@ func allocate(dir string, size int64) (*os.File, error) {
 		return nil, fmt.Errorf("looking at the disk: %w", err)
 	}
 	if room := int64(free.Bavail)*int64(free.Bsize) - Reserve; room < size {
-		return nil, fmt.Errorf("%w: %d MiB are free beside %d, needed are %d",
+		return nil, fmt.Errorf("%w: %d MiB free, of which %d MiB are reserved, need %d MiB",
 			ErrNoRoom, max(room, 0)>>20, Reserve>>20, size>>20)
 	}
 	fd, err := unix.Open(dir, unix.O_TMPFILE|unix.O_RDWR|unix.O_CLOEXEC, 0o600)
@@ -109,7 +109,7 @@ func format(ctx context.Context, file *os.File, files int64) error {
 	return nil
 }
 
-// attach makes file the content of a loop device, for as long as the device is open or mounted.
+// attach makes file the content of a loop device while the device is open or mounted.
 func attach(file *os.File) (*os.File, error) {
 	control, err := os.OpenFile(loopControl, os.O_RDWR, 0)
 	if err != nil {
@@ -125,7 +125,7 @@ func attach(file *os.File) (*os.File, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%w: %w", ErrUnavailable, err)
 		}
-		// Direct: no page is in memory twice. Where the disk cannot do so the kernel leaves it out.
+		// Not all disks support this; the kernel then ignores it.
 		config := unix.LoopConfig{
 			Fd:   uint32(file.Fd()),
 			Size: 4096,
@@ -136,7 +136,7 @@ func attach(file *os.File) (*os.File, error) {
 			return device, nil
 		}
 		_ = device.Close()
-		if !errors.Is(err, unix.EBUSY) { // somebody was faster
+		if !errors.Is(err, unix.EBUSY) { // another process was faster
 			return nil, fmt.Errorf("%w: configuring loop device %d: %w", ErrUnavailable, n, err)
 		}
 	}
@@ -186,7 +186,7 @@ func Try(ctx context.Context, scratch string, pid int) error {
 		err = gone
 	}
 	if err == nil && ours.Dev != theirs.Dev {
-		err = errors.New("the container engine does not see what this peer mounts: both must be in one mount namespace")
+		err = errors.New("container engine: does not see the mounts of this peer: run both in one mount namespace")
 	}
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrUnavailable, err)
@@ -194,7 +194,8 @@ func Try(ctx context.Context, scratch string, pid int) error {
 	return nil
 }
 
-// Release takes away the volumes at and below dir. One that a container still has is gone when that container is.
+// Release unmounts the volumes at and below dir. A volume that a container has mounted is freed when that container
+// ends.
 func Release(dir string) error {
 	mounted, err := Mounted(dir)
 	if err != nil {
@@ -212,7 +213,7 @@ func Release(dir string) error {
 // Mounted lists the volumes at and below dir, in the order in which they were mounted.
 func Mounted(dir string) ([]string, error) {
 	if os.Geteuid() != 0 {
-		return nil, nil // nobody else makes any
+		return nil, nil // only root can make volumes
 	}
 	dir, err := filepath.Abs(dir)
 	if err != nil {

@@ -24,7 +24,7 @@ import (
 // Subcommand is the hidden command of the peer's binary that is a child of this runtime.
 const Subcommand = "wasm-exec"
 
-// readyFD is the pipe on which the child says that its guest runs, or why not.
+// readyFD is the pipe on which the child reports that its guest runs, or an error.
 const readyFD = 3
 
 // kinds of failure in a readiness line.
@@ -34,8 +34,7 @@ const (
 	failOther  = "other"
 )
 
-// childMemory is how many bytes a child may have beside its guest's memory, to compile the program above all: Pyodide's
-// 10 MB of WebAssembly take 960 MiB.
+// childMemory is the memory of a child in bytes, in addition to its guest's, mainly for compiling.
 const childMemory = 2 << 30
 
 // readiness is the one line on the pipe.
@@ -79,8 +78,8 @@ type child struct {
 	dir    string
 	spec   childSpec
 	limits runtime.Limits
-	alive  *os.File // locked as long as this process lives
-	owner  *os.File // locked as long as the peer lives
+	alive  *os.File // locked while this process lives
+	owner  *os.File // locked while the peer lives
 	logs   map[runtime.Stream]*os.File
 	out    map[runtime.Stream]*runtime.LogWriter
 	mem    *allocator
@@ -126,7 +125,7 @@ func newChild(dir string) (*child, error) {
 	return c, c.save(runtime.Exit{})
 }
 
-// run prepares the guest, says so, and runs it to its end.
+// run prepares the guest, reports the result to the peer, and runs the guest to its end.
 func (c *child) run() {
 	go c.watchOwner()
 	go c.watchSignals()
@@ -142,7 +141,7 @@ func (c *child) run() {
 	if c.stopper, err = process.NewStopper(); err != nil {
 		c.fail(failOther, err)
 	}
-	woken := make(chan os.Signal, 1) // once more is as good as often
+	woken := make(chan os.Signal, 1) // signals may be merged
 	signal.Notify(woken, unix.SIGCONT)
 	go c.watchUsage()
 	go c.watchPause(woken)
@@ -189,7 +188,7 @@ func (c *child) end(e runtime.Exit) {
 	os.Exit(0)
 }
 
-// save writes the status; mu is held, or nobody else is there yet.
+// save writes the status. The caller holds mu, or is the only goroutine.
 func (c *child) save(e runtime.Exit) error {
 	e.Started = c.started
 	return writeState(c.dir, statusFile, status{
@@ -205,7 +204,7 @@ func report(r readiness) {
 		return
 	}
 	b, _ := json.Marshal(r)
-	_, _ = pipe.Write(append(b, '\n')) // nobody may be listening any more; the owner's lock will show it
+	_, _ = pipe.Write(append(b, '\n')) // the reader may be gone; the owner's lock will show that
 	_ = pipe.Close()
 }
 

@@ -19,7 +19,8 @@ import (
 const (
 	// killPatience is how long a child has to end itself after SIGTERM before it gets SIGKILL.
 	killPatience = 2 * time.Second
-	// adoptedPoll is how often the death of a child of an earlier process is looked for: it is not ours to wait for.
+	// adoptedPoll is the polling interval for the death of a child of an earlier process, which this process cannot
+	// wait for.
 	adoptedPoll = 20 * time.Millisecond
 )
 
@@ -52,7 +53,7 @@ func (e *execution) disown() {
 	})
 }
 
-// takeOwnership takes the owner lock. The child itself holds it for moments when it looks whether anybody does.
+// takeOwnership takes the owner lock. It retries, since the child holds the lock for moments when it checks it.
 func (e *execution) takeOwnership(ctx context.Context) error {
 	for deadline := time.Now().Add(time.Second); ; {
 		err := process.Lock(e.owner)
@@ -60,7 +61,7 @@ func (e *execution) takeOwnership(ctx context.Context) error {
 			return err
 		}
 		if time.Now().After(deadline) {
-			return errors.New("another process of this peer has it")
+			return errors.New("held by another process of this peer")
 		}
 		select {
 		case <-time.After(2 * time.Millisecond):
@@ -90,7 +91,7 @@ func (e *execution) wait(ctx context.Context) (runtime.Exit, error) {
 // after the runtime was closed, so that no zombie stays.
 func (e *execution) watch() {
 	if e.cmd != nil {
-		_ = e.cmd.Wait() // the status file says how it ended
+		_ = e.cmd.Wait() // the status file has the exit
 	} else if err := e.awaitDeath(); err != nil {
 		return
 	}
@@ -182,8 +183,8 @@ func (e *execution) kill(ctx context.Context) error {
 	return err
 }
 
-// signal reaches the child only: its process is held (a pidfd on Linux) before the lock says that it still is the
-// child.
+// signal signals only the child: it opens the process (a pidfd on Linux) before it checks by the lock that the process
+// still is the child.
 func (e *execution) signal(sig os.Signal) error {
 	_, _ = e.stats()
 	if e.cmd != nil {
@@ -215,8 +216,8 @@ func (e *execution) signal(sig os.Signal) error {
 	return nil
 }
 
-// stats reads the usage from the kernel while the child lives, and from its status after. The kernel's figure may go
-// before the status reports the end: until then the CPU time is at least that of the last call.
+// stats reads the usage from the kernel while the child runs, and later from its status. The kernel's figure may vanish
+// before the status reports the end; until then the CPU time is at least that of the last call.
 func (e *execution) stats() (runtime.Stats, error) {
 	s, err := readStatus(e.dir)
 	if err != nil {

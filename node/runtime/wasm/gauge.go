@@ -97,7 +97,7 @@ func (g *beside) kill() {
 	_ = g.cmd.Process.Kill()
 }
 
-// Multiply stops the child, computes, and lets it go on.
+// Multiply stops the child, computes, and resumes the child.
 func (g *beside) Multiply(
 	ctx context.Context, seeds []sign.Hash, s challenge.Shape, each func(int, []sign.Hash) error,
 ) error {

@@ -123,7 +123,7 @@ func (g *guest) instantiate() (err error) {
 			if !ok {
 				panic(r)
 			}
-			err = fmt.Errorf("program needs %d MiB of memory to begin with, its limit is %d", e.need>>20, e.limit>>20)
+			err = fmt.Errorf("program memory: got %d MiB at the start, want at most %d", e.need>>20, e.limit>>20)
 		}
 	}()
 	s := g.c.spec.Spec

@@ -6,9 +6,9 @@ import (
 	"github.com/tetratelabs/wazero/experimental"
 )
 
-// allocator gives the guest its linear memory: address space for the whole limit at once, which the kernel backs page
-// by page as it is touched, so that growing never copies. It notes a refusal, which distinguishes running out of memory
-// from any other failure.
+// allocator gives the guest its linear memory. It reserves address space for the whole limit at once, and the kernel
+// backs pages when they are touched, so growing never copies. It records refusals, to distinguish a lack of memory from
+// other failures.
 type allocator struct {
 	limit   uint64 // bytes
 	size    atomic.Uint64

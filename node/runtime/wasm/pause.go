@@ -17,7 +17,7 @@ import (
 // pausedFile exists while an execution is paused. A child that is woken sees by it that it must stop.
 const pausedFile = "paused"
 
-// wakeAgain are the times after which a resumed child is woken once more: it may just have been about to stop itself.
+// wakeAgain are the delays of further wake-ups of a resumed child: it may just have been about to stop itself.
 var wakeAgain = []time.Duration{50 * time.Millisecond, 500 * time.Millisecond}
 
 // Pause has the child stop its process.
@@ -34,7 +34,7 @@ func (r *Runtime) Pause(ctx context.Context, h runtime.Handle) error {
 	if err := os.WriteFile(filepath.Join(e.dir, pausedFile), nil, 0o600); err != nil {
 		return fmt.Errorf("pausing: %w", err)
 	}
-	if err := e.signal(unix.SIGCONT); err != nil { // it looks, and stops itself
+	if err := e.signal(unix.SIGCONT); err != nil { // it checks the pause and stops itself
 		return fmt.Errorf("pausing: %w", err)
 	}
 	if err := e.awaitStopped(ctx); err != nil {
@@ -43,7 +43,7 @@ func (r *Runtime) Pause(ctx context.Context, h runtime.Handle) error {
 	s, err := readStatus(e.dir)
 	spec, err2 := readSpec(e.dir)
 	if limit := spec.Spec.Limits.WallTime; errors.Join(err, err2) == nil && limit > 0 && e.alarm == nil {
-		// The child's own timer does not fire while it is stopped; when it goes on, it is late and fires at once.
+		// The child's own timer does not fire while it is stopped; once resumed, the timer is late and fires at once.
 		e.alarm = time.AfterFunc(time.Until(s.Exit.Started.Add(limit)), func() {
 			if err := e.resume(); err != nil {
 				r.cfg.Logger.Warn("cannot end a paused execution at its wall-time limit", "id", e.id, "error", err)
@@ -53,8 +53,7 @@ func (r *Runtime) Pause(ctx context.Context, h runtime.Handle) error {
 	return nil
 }
 
-// awaitStopped returns when no thread of the child runs any more: on a busy machine some take their time to see a
-// signal.
+// awaitStopped returns when no thread of the child runs. On a busy machine some threads get the signal late.
 func (e *execution) awaitStopped(ctx context.Context) error {
 	for !e.ended() {
 		s, err := readStatus(e.dir)
@@ -73,7 +72,7 @@ func (e *execution) awaitStopped(ctx context.Context) error {
 	return nil
 }
 
-// Resume lets the child's process go on.
+// Resume resumes the child's process.
 func (r *Runtime) Resume(_ context.Context, h runtime.Handle) error {
 	e, err := r.find(h)
 	if err != nil {

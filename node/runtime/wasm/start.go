@@ -140,7 +140,7 @@ func (r *Runtime) launch(ctx context.Context, e *execution, s runtime.Spec) erro
 	if err != nil {
 		if outOfMemory(e.dir) {
 			const most = childMemory >> 20
-			return fmt.Errorf("%w: compiling it takes more than %d MiB of memory", runtime.ErrBadModule, most)
+			return fmt.Errorf("%w: compiling takes more than %d MiB of memory", runtime.ErrBadModule, most)
 		}
 		if s, err := readStatus(e.dir); err == nil && s.Exit.Reason == runtime.ReasonTimeout {
 			return nil // it has reached its wall-time limit already, as in its start section: Wait returns that
@@ -194,10 +194,10 @@ func (r *Runtime) boxOf(s runtime.Spec) confine.Box {
 // logConfinement logs the confinement of the children of this runtime.
 func (r *Runtime) logConfinement(c confine.Confinement) {
 	if c.Landlock == 0 || !c.Seccomp {
-		r.cfg.Logger.Warn("this system confines WASM programs by their own sandbox only, or by little more",
+		r.cfg.Logger.Warn("this system confines WASM programs hardly beyond their own sandbox",
 			"landlock", c.Landlock, "seccomp", c.Seccomp)
 		return
 	}
-	r.cfg.Logger.Info("WASM programs are confined beside their own sandbox",
+	r.cfg.Logger.Info("WASM programs are confined beyond their own sandbox",
 		"landlock", c.Landlock, "seccomp", c.Seccomp)
 }

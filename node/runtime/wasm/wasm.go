@@ -20,14 +20,14 @@ import (
 // Name is the name of this runtime in orders and offers.
 const Name = "wasm"
 
-// DefaultGrace is how long an execution lives without its peer's process.
+// DefaultGrace is the time that an execution runs without its peer's process.
 const DefaultGrace = 30 * time.Second
 
 // Config of a Runtime. Only CacheDir is needed.
 type Config struct {
 	CacheDir string        // of compiled modules; may be shared with other peers of the same user
 	CacheMiB uint32        // size to which New prunes the cache; 0 is 1024
-	Grace    time.Duration // how long executions live without a peer; 0 is DefaultGrace
+	Grace    time.Duration // time that executions run without a peer; 0 is DefaultGrace
 	Command  []string      // starts a child, without the directory; nil is this binary with Subcommand
 	Logger   *slog.Logger  // nil is slog.Default
 }
@@ -78,7 +78,7 @@ func New(cfg Config) (*Runtime, error) {
 // Name is "wasm".
 func (r *Runtime) Name() string { return Name }
 
-// CheckModule looks at how the file begins.
+// CheckModule checks the first bytes of the file.
 func (r *Runtime) CheckModule(path string) error {
 	f, err := os.Open(path)
 	if err != nil {
@@ -92,8 +92,8 @@ func (r *Runtime) CheckModule(path string) error {
 	return nil
 }
 
-// Close gives up all executions without ending them, as the end of the process would: each goes on for the grace, in
-// which another Runtime may recover it. Calls that wait for one return ErrClosed.
+// Close gives up all executions without ending them, as the end of the process would. Each runs on for the grace, in
+// which another Runtime may recover it. Calls that wait for an execution return ErrClosed.
 func (r *Runtime) Close() error {
 	r.mine.Close((*execution).disown)
 	return nil
@@ -131,7 +131,7 @@ func (r *Runtime) Stop(ctx context.Context, h runtime.Handle, grace time.Duratio
 	if grace > 0 {
 		stop := filepath.Join(e.dir, controlDir, filepath.Base(runtime.StopFile))
 		if err := os.WriteFile(stop, nil, 0o600); err != nil {
-			r.cfg.Logger.Warn("cannot ask a program to stop", "id", e.id, "error", err)
+			r.cfg.Logger.Warn("cannot send a program the stop signal", "id", e.id, "error", err)
 		}
 		t := time.NewTimer(grace)
 		defer t.Stop()
@@ -201,7 +201,7 @@ func (r *Runtime) Recover(ctx context.Context, h runtime.Handle) error {
 	return nil
 }
 
-// Stats asks the kernel while the child runs, and the last status after.
+// Stats reads the usage from the kernel while the child runs, and then from its last status.
 func (r *Runtime) Stats(_ context.Context, h runtime.Handle) (runtime.Stats, error) {
 	e, err := r.find(h)
 	if err != nil {

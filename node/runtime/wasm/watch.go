@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	// usageInterval is the interval of the child's reports of its usage, for a peer that cannot ask the kernel.
+	// usageInterval is the interval of the child's usage reports, for a peer that cannot read it from the kernel.
 	usageInterval = 10 * time.Second
 	// wallTimeSlack is how long after the wall-time limit the kernel kills a child that has not ended itself.
 	wallTimeSlack = 3 * time.Second
@@ -44,7 +44,7 @@ func (c *child) watchOwner() {
 	}
 }
 
-// watchSignals ends the child when its peer wants it killed.
+// watchSignals ends the child when its peer kills it.
 func (c *child) watchSignals() {
 	signals := make(chan os.Signal, 1) // one is enough: the first ends the process
 	signal.Notify(signals, unix.SIGTERM)
@@ -52,8 +52,8 @@ func (c *child) watchSignals() {
 	c.end(runtime.Exit{Code: runtime.CodeKilled, Reason: runtime.ReasonKilled})
 }
 
-// watchPause stops the child when its peer has paused it and woken it, and again when something else wakes it, its own
-// timer above all. When the peer itself has ended it goes on, and watchOwner sees to the rest.
+// watchPause stops the child when its peer has paused it and woken it, and again after other wake-ups, mostly by its
+// own timer. If the peer has ended, the child continues, and watchOwner handles the rest.
 func (c *child) watchPause(woken <-chan os.Signal) {
 	for range woken {
 		if _, err := os.Stat(filepath.Join(c.dir, pausedFile)); err != nil {

@@ -16,7 +16,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Run checks one implementation. open gives an empty journal; reopen closes it and opens what it left behind.
+// Run checks one implementation. open returns an empty journal; reopen closes a journal and opens it again.
 func Run(t *testing.T, open func(t testing.TB) store.Store, reopen func(t testing.TB, s store.Store) store.Store) {
 	t.Run("records", func(t *testing.T) { t.Parallel(); records(t, open(t)) })
 	t.Run("limits", func(t *testing.T) { t.Parallel(); limits(t, open(t)) })
@@ -62,7 +62,7 @@ func records(t *testing.T, s store.Store) {
 	}
 	got[0] = 'Y'
 	if got, _ = s.Get(ctx, "hold", "a"); string(got) != "one" {
-		t.Fatal("a caller changed the record through the copy it got")
+		t.Fatal("a caller changed the record through its copy")
 	}
 	got, err = s.Get(ctx, "lease", "a")
 	if must(t, err); got == nil || len(got) != 0 {
@@ -143,7 +143,7 @@ func list(t *testing.T, s store.Store) {
 		return nil
 	}), stop)
 	if n != 300 {
-		t.Fatalf("fn was called %d times after it said stop", n-300)
+		t.Fatalf("fn was called %d times after it returned stop", n-300)
 	}
 	must(t, s.List(ctx, "receipt", "lease-a/", func(k string, _ []byte) error {
 		return s.Write(ctx, store.Put{Kind: "receipt", Key: k}) // fn may write too

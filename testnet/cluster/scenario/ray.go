@@ -337,7 +337,7 @@ func (w rayCluster) rayEngines(ctx context.Context) (got string, err error) {
 	}
 	why := map[string]bool{}
 	for _, s := range steps {
-		if s.Kind == record.StepLost && strings.Contains(s.Detail, "sandbox was ended from outside") {
+		if s.Kind == record.StepLost && strings.Contains(s.Detail, "sandbox ended from outside") {
 			why[s.Detail] = true
 		}
 	}

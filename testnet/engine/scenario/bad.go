@@ -62,7 +62,7 @@ func (w badInputs) bad() []badInput {
 		{what: "a GPU of no provider", args: []string{"--gpus", "b300:1", "--queue-timeout", "2s"}, code: 3,
 			says: []string{"gpu/b300"}},
 		{what: "a missing tag", make: named(w.registry.Addr + "/box:none"), code: 2,
-			says: []string{"its registry does not have it"}},
+			says: []string{"not found in the registry"}},
 		{what: "an output outside", args: []string{"--out", "/out/../../etc"}, code: 2,
 			says: []string{"not a clean absolute path"}},
 		{what: "manifest of another digest", make: push("broken/manifests", nil), code: 2, says: []string{"digest"}},

@@ -66,7 +66,7 @@ func TestReadURL(t *testing.T) {
 	}
 	_, err = r.resolve(t.Context(), site.URL+"/other?signature=secret", p)
 	var e *cli.Error
-	if !errors.As(err, &e) || e.Code != cli.ExitUsage || !strings.Contains(err.Error(), "/other: input is not at its URL: its server answered with status 404") ||
+	if !errors.As(err, &e) || e.Code != cli.ExitUsage || !strings.Contains(err.Error(), "/other: input not found at its URL: status of the server: 404") ||
 		strings.Contains(fmt.Sprint(err, e.Hint), "secret") {
 		t.Errorf("%v", err)
 	}

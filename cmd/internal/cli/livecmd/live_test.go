@@ -216,7 +216,7 @@ func (w *world) testPortForward(t *testing.T) {
 		t.Error("port 7001 answers")
 	}
 	c.Close()
-	clitest.Eventually(t, "the error is said", func() bool { return strings.Contains(errs.String(), "nobody in the program answers at port 7001") })
+	clitest.Eventually(t, "the error is said", func() bool { return strings.Contains(errs.String(), "port 7001: no answer from the program") })
 	interrupt()
 	if code := <-done; code != 0 {
 		t.Errorf("exit code %d: %s", code, errs.String())

@@ -112,7 +112,7 @@ func TestTerminal(t *testing.T) {
 	s = open("screen")
 	w.CLI(t, "stop", id).Want(t, cli.ExitOK)
 	ends(s, int(cli.ExitFailed))
-	must(s.WaitFor(ctx, "starling: the job's program has ended, and with it what was attached"))
+	must(s.WaitFor(ctx, "starling: attached stream closed: the job's program has ended"))
 
 	s = w.onScreen(t, 24, 80, "exec", "-it", id, "--", "screen")
 	ends(s, int(cli.ExitUsage))

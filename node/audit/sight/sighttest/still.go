@@ -42,12 +42,12 @@ func (s *Still) Block(w audit.Window) audit.Beacon {
 	return audit.Beacon{Slot: market.Slot(first), Value: sign.Sum(fmt.Appendf(nil, "block %d", first))}
 }
 
-// Beacon returns the beacon of a window and that of its era.
+// Beacon returns the beacons of a window and of its era.
 func (s *Still) Beacon(_ context.Context, w audit.Window) (sight.Drawn, error) {
 	return sight.Drawn{Beacon: s.Block(w), Era: s.Block(s.Instants().EraOf(w))}, nil
 }
 
-// Check returns the beacon of the era of a window, if b is that of the window.
+// Check returns the beacon of a window's era, if b is the window's.
 func (s *Still) Check(ctx context.Context, w audit.Window, b audit.Beacon) (audit.Beacon, error) {
 	own, _ := s.Beacon(ctx, w)
 	if own.Beacon != b {

@@ -1,4 +1,4 @@
-// Package cudatest is a GPU for tests that is none: the real kernels, run by ptxsim.
+// Package cudatest is a simulated GPU for tests: the real kernels, run by ptxsim.
 package cudatest
 
 import (
@@ -17,7 +17,7 @@ type GPU struct {
 	Launched func(k ptx.Kernel) error
 }
 
-// New is a GPU of a compute capability, major·10 + minor, with so many bytes of memory.
+// New returns a GPU of a compute capability, major·10 + minor, with memory in bytes.
 func New(capability uint32, memory uint64) (*GPU, error) {
 	text, err := ptx.Module(capability)
 	if err != nil {
@@ -36,7 +36,7 @@ func (g *GPU) Memory() (free, total uint64, err error) {
 	return free, total, nil
 }
 
-// Alloc gives the address of so many bytes.
+// Alloc allocates size bytes and returns their address.
 func (g *GPU) Alloc(size uint64) (uint64, error) {
 	at, err := g.sim.Alloc(size)
 	if err != nil {

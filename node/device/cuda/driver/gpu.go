@@ -115,7 +115,7 @@ func Open() (*GPU, wire.Description, error) {
 func shared(mode int32) error {
 	switch mode {
 	case modeExclusive:
-		return errors.New("the GPU is in compute mode EXCLUSIVE_PROCESS, where one program at a time has it; " +
+		return errors.New("the GPU is in compute mode EXCLUSIVE_PROCESS, where one program at a time can use it; " +
 			"audits and a buyer's program need it together: sudo nvidia-smi -c DEFAULT")
 	case modeProhibited:
 		return errors.New("the GPU is in compute mode PROHIBITED, where no program may use it: " +
@@ -171,7 +171,7 @@ func (g *GPU) Memory() (free, total uint64, err error) {
 	return free, total, err
 }
 
-// Alloc gives the address of so many bytes.
+// Alloc allocates size bytes and returns their address.
 func (g *GPU) Alloc(size uint64) (at uint64, err error) {
 	err = g.lib.check(g.lib.memAlloc(&at, size), fmt.Sprintf("cuMemAlloc of %d MiB", size>>20))
 	return at, err
@@ -180,13 +180,13 @@ func (g *GPU) Alloc(size uint64) (at uint64, err error) {
 // Free gives an allocation back.
 func (g *GPU) Free(at uint64) error { return g.lib.check(g.lib.memFree(at), "cuMemFree") }
 
-// Launch queues a kernel in so many blocks.
+// Launch queues a kernel with this number of blocks.
 func (g *GPU) Launch(k ptx.Kernel, blocks int, args ...uint64) error {
 	f, ok := g.kernels[k.Name]
 	if !ok || len(args) != len(k.Params) {
 		return fmt.Errorf("no kernel %s of %d parameters", k.Name, len(args))
 	}
-	// Each parameter is read where its pointer says, as many bytes as it has: of 32 bits the lower ones, which come
+	// Each pointer refers to a parameter of the kernel's size: a 32-bit parameter is in the lower bytes, which come
 	// first.
 	params := make([]unsafe.Pointer, len(args))
 	for i := range args {

@@ -65,7 +65,7 @@ func load() (*library, error) {
 		{&l.deviceGetCount, []string{"cuDeviceGetCount"}},
 		{&l.deviceGet, []string{"cuDeviceGet"}},
 		{&l.deviceGetName, []string{"cuDeviceGetName"}},
-		// The second name, before CUDA 11.4, knows no slices.
+		// The second name is from before CUDA 11.4 and does not support slices.
 		{&l.deviceGetUUID, []string{"cuDeviceGetUuid_v2", "cuDeviceGetUuid"}},
 		{&l.deviceGetAttribute, []string{"cuDeviceGetAttribute"}},
 		{&l.primaryCtxRetain, []string{"cuDevicePrimaryCtxRetain"}},

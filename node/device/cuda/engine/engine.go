@@ -1,12 +1,12 @@
-// Package engine computes challenges on a GPU with the kernels of ../ptx: it plans memory and launches, and knows the
-// resident dataset. The GPU stands behind an interface that the driver implements, and in tests ../ptxsim.
+// Package engine computes challenges on a GPU with the kernels of ../ptx: it plans memory and launches, and manages the
+// resident dataset. The GPU is an interface, implemented by the driver, and by ../ptxsim in tests.
 //
 //	Multiply  B of a product whole, A and C in bands of rows ──▶ hashes of tiles ──▶ copied as products are done
 //	Fill      pieces of cells
 //	Walk      stretches of the dataset, in pieces of steps ──▶ hashes of ends ──▶ copied once
 //
-// Launches are queued, and now and then waited for, at first after each and then as seldom as still ends a cancelled
-// call within a fraction of a second.
+// Launches are queued. The engine waits at first after each launch, and then as rarely as still ends a cancelled call
+// within a fraction of a second.
 package engine
 
 import (
@@ -22,14 +22,14 @@ import (
 	"github.com/starling-network/starling/verify/challenge"
 )
 
-// GPU is memory and kernels of one GPU. An error that is not ErrMemory means that nothing more can be asked of it.
+// GPU is the memory and kernels of one GPU. After an error other than ErrMemory, it must not be used.
 type GPU interface {
 	// Memory returns the free and all bytes of the device's memory.
 	Memory() (free, total uint64, err error)
-	// Alloc gives the address of so many bytes; device.ErrMemory where there are not as many.
+	// Alloc allocates size bytes and returns their address. It returns device.ErrMemory if they are not free.
 	Alloc(size uint64) (uint64, error)
 	Free(at uint64) error
-	// Launch queues a kernel in so many of its blocks.
+	// Launch queues a kernel with this number of blocks.
 	Launch(k ptx.Kernel, blocks int, args ...uint64) error
 	// Wait returns when all that was queued is done.
 	Wait() error
@@ -37,10 +37,10 @@ type GPU interface {
 	Read(dst []byte, at uint64) error
 }
 
-// Engine computes on one GPU. Its methods must not be called at the same time.
+// Engine computes on one GPU. Its methods must not be called concurrently.
 type Engine struct {
 	gpu      GPU
-	data     uint64 // of the dataset; 0 when there is none
+	data     uint64 // of the dataset; 0 if there is none
 	resident device.Dataset
 	results  []byte // of the call before; long ones would be costly to get anew while the prover's clock runs
 }
@@ -91,7 +91,7 @@ type pace struct {
 
 func newPace(gpu GPU) *pace { return &pace{gpu: gpu, between: 1, since: time.Now()} }
 
-// launch queues one more. The error is that of the context when it has ended.
+// launch queues one more kernel. It returns the context's error if the context has ended.
 func (p *pace) launch(ctx context.Context, k ptx.Kernel, blocks int, args ...uint64) error {
 	const often, seldom, most = 50 * time.Millisecond, 200 * time.Millisecond, 1024
 	if err := ctx.Err(); err != nil {
@@ -153,7 +153,7 @@ func (e *Engine) Fill(ctx context.Context, d device.Dataset, reserve uint64) (er
 	}
 	size := d.Cells * challenge.CellSize
 	if d.Cells > challenge.MaxCells || reserve > free || size > free-reserve {
-		return fmt.Errorf("%w: a dataset of %d MiB; of %d MiB %d are free and %d stay so, "+
+		return fmt.Errorf("%w: dataset of %d MiB; of %d MiB %d are free and %d are reserved, "+
 			"other programs have the rest (nvidia-smi lists them)",
 			device.ErrMemory, size>>20, total>>20, free>>20, reserve>>20)
 	}

@@ -40,10 +40,10 @@ func Serve(in io.Reader, out io.Writer, open func() (GPU, wire.Description, erro
 	defer wg.Wait()
 	defer stop()
 	asked := make(chan question)
-	var failed error // of reading, after asked is closed
+	var failed error // error of reading, set before asked is closed
 	wg.Go(func() {
 		defer close(asked)
-		defer stop() // nobody waits for an answer any more
+		defer stop() // answers are no longer needed
 		failed = receive(ctx, in, asked)
 	})
 	s := server{open: open, out: out}
@@ -57,7 +57,7 @@ func Serve(in io.Reader, out io.Writer, open func() (GPU, wire.Description, erro
 	return failed
 }
 
-// question is one that was asked, with the context that its cancelling ends.
+// question is a request with its cancellable context.
 type question struct {
 	wire.Question
 	malformed error

@@ -26,7 +26,7 @@ var errDiffers = errors.New("the GPU differs from the processor")
 type plan struct {
 	shapes []challenge.Shape // compared whole
 	walks  []challenge.Walk  // compared whole, and by them the cells that they read
-	audit  challenge.Shape   // as large as real challenges: some tiles are compared, and it is measured; zero: neither
+	audit  challenge.Shape   // as large as real challenges: some tiles are compared, and it is timed; zero: neither
 	side   uint32            // rows, columns and depth of the product by which kernels are measured one by one
 	times  int               // that each of them runs
 	walk   challenge.Walk    // measured, over a dataset of all memory that is free but spare bytes
@@ -108,7 +108,7 @@ func selfTest(out io.Writer, open func() (engine.GPU, wire.Description, error), 
 	return t.err
 }
 
-// seed is one that no run had before.
+// seed returns a new random seed.
 func seed() (h sign.Hash) {
 	_, _ = rand.Read(h[:]) // never fails
 	return h
@@ -198,7 +198,7 @@ func (t *tester) spread(of device.Dataset, w challenge.Walk) (took time.Duration
 		if err != nil {
 			return err
 		}
-		hashes = wire.Hashes(raw) // the engine's memory does not stay valid
+		hashes = wire.Hashes(raw) // the engine reuses its memory
 		arrivals, err := challenge.NewArrivals(w, hashes, device.Split)
 		if err == nil {
 			arrivals.Root()
@@ -232,7 +232,7 @@ func (t *tester) spread(of device.Dataset, w challenge.Walk) (took time.Duration
 	return took
 }
 
-// sample compares some tiles of a large shape with those that the definition gives.
+// sample compares some tiles of a large shape with tiles computed by definition.
 func (t *tester) sample(s challenge.Shape) {
 	tiles := min(32, s.Tiles())
 	key := seed()

@@ -30,7 +30,7 @@ func (k *kernel) address(at, base, first, line, offset string) {
 	k.p("add.u64 %s, %s, wide;", at, at)
 }
 
-// output sets c to the address of the entry at x, y of C and wide to the bytes of so many rows.
+// output sets c to the address of the entry at x, y of C, and wide to the byte distance of rows rows.
 func (k *kernel) output(rows int) {
 	k.p("shl.b32 width, columns, 7;")
 	k.p("mul.wide.u32 at, x, width;")
@@ -149,12 +149,12 @@ const (
 	stages    = 3 // 48 KiB: all that a block has without asking, and two blocks fit every multiprocessor from 8.0 on
 )
 
-// mma multiplies with mma.m16n8k32. Eight warps, two down and four across, make 64 × 32 entries each. Three stages go
-// round: one is multiplied while two are on their way by cp.async. A stage is refilled after the barrier that all
-// threads pass only when they are done with it.
+// mma multiplies with mma.m16n8k32. Eight warps, two down and four across, make 64 × 32 entries each. Three stages
+// rotate: one is multiplied while two are being loaded by cp.async. A stage is refilled after the barrier that all
+// threads pass when they have finished with it.
 //
-// A line's 64 bytes in a stage are four pieces of 16, of which number p of line r lies at place p ⊕ (r/2 mod 4): so the
-// eight lines that ldmatrix reads at a time, and those that cp.async writes, fall into different banks.
+// A line's 64 bytes in a stage are four pieces of 16. Piece p of line r is at place p ⊕ (r/2 mod 4), so the eight lines
+// that ldmatrix reads at a time, and those that cp.async writes, are in different banks.
 func mma() string {
 	k := begin(Gemm, 2)
 	k.params()

@@ -77,8 +77,8 @@ var (
 	// Fill makes count cells from first on of the dataset at out, each of work blocks.
 	Fill = Kernel{"fill", 256, append([]Param{{"out", Pointer}}, append(keyParams(),
 		Param{"first", U64}, Param{"count", U32}, Param{"work", U32})...)}
-	// Walk goes steps steps with count walkers from number first on. They start where they stand in ends, or where the
-	// walk key puts them when begin is not 0; ends is that of walker first.
+	// Walk does steps steps with count walkers, starting at number first. They start at their positions in ends, or at
+	// those of the walk key if begin is not 0; ends begins with walker first.
 	Walk = Kernel{"walk", 128, []Param{
 		{"data", Pointer}, {"ends", Pointer}, {"key", U64}, {"cells", U64},
 		{"first", U32}, {"count", U32}, {"steps", U32}, {"begin", U32},

@@ -185,11 +185,11 @@ func TestMissingIsFound(t *testing.T) {
 		want       string
 	}{
 		{61, "bar.sync 0;", "", 0, "since the last barrier"},
-		{61, "bar.sync 0;", "", 1, "where nobody wrote"},
+		{61, "bar.sync 0;", "", 1, "which is unwritten"},
 		{80, "bar.sync 0;", "", 0, "since the last barrier"},
-		{80, "cp.async.wait_group 1;", "", 0, "a copy is on its way"},
-		{80, "cp.async.wait_group 1;", "cp.async.wait_group 2;", 0, "a copy is on its way"},
-		{80, "cp.async.commit_group;", "", 2, "a copy is on its way"},
+		{80, "cp.async.wait_group 1;", "", 0, "during a copy"},
+		{80, "cp.async.wait_group 1;", "cp.async.wait_group 2;", 0, "during a copy"},
+		{80, "cp.async.commit_group;", "", 2, "during a copy"},
 	} {
 		text, err := ptx.Module(c.capability)
 		if err != nil {

@@ -86,7 +86,7 @@ func (k *kernel) leaves() {
 	k.p("@more bra LEAF;")
 }
 
-// leaf hashes a leaf of so many pieces of 64 bytes from at on into h0 … h7.
+// leaf hashes a leaf of the given number of 64-byte pieces, starting at at, into h0 … h7.
 func (k *kernel) leaf(pieces, bits int) {
 	k.initial()
 	k.p("mov.u32 before, 0;")

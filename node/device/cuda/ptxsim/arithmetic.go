@@ -88,7 +88,7 @@ func narrow(f operation) operation {
 	}
 }
 
-// each is an operation thread by thread, of which nothing needs to be fast.
+// each is an operation that runs thread by thread and need not be fast.
 func each(f func(v [4]uint64) uint64) operation {
 	return func(out *lanes, in [4]*lanes) {
 		for l := range out {
@@ -181,7 +181,7 @@ func arithmetic() {
 	opcodes["lop3.b32"] = lookup
 }
 
-// shifts registers shifts. Those by more than the size give 0; their count has 32 bits whatever is shifted.
+// shifts registers shifts. A shift by more than the size gives 0; counts have 32 bits for every size.
 func shifts() {
 	left := func(out *lanes, in [4]*lanes) {
 		for l := range out {

@@ -7,7 +7,7 @@ import (
 	"slices"
 )
 
-// GPU is memory, and where kernels run. Its methods must not be called at the same time.
+// GPU is the memory of a simulated GPU and runs its kernels. Its methods must not be called concurrently.
 type GPU struct {
 	total, used uint64
 	next        uint64
@@ -30,7 +30,7 @@ const (
 	gap  = 4096
 )
 
-// New is a GPU with so many bytes of memory.
+// New returns a GPU with memory bytes.
 func New(memory uint64) *GPU { return &GPU{total: memory, next: base} }
 
 // Memory returns the free and all bytes of the device's memory.
@@ -39,7 +39,7 @@ func (g *GPU) Memory() (free, total uint64) { return g.total - g.used, g.total }
 // Alloc gives the address of size bytes. It is aligned to 256, and nothing was written there.
 func (g *GPU) Alloc(size uint64) (uint64, error) {
 	if size == 0 || size > g.total-g.used {
-		return 0, fmt.Errorf("%d bytes asked, %d are free", size, g.total-g.used)
+		return 0, fmt.Errorf("size: got %d bytes, want at most %d", size, g.total-g.used)
 	}
 	a := &area{at: g.next, size: size, bytes: make([]byte, (size+3)/4*4), touched: make([]uint64, (size+3)/4)}
 	g.areas = append(g.areas, a)
@@ -52,7 +52,7 @@ func (g *GPU) Alloc(size uint64) (uint64, error) {
 func (g *GPU) Free(at uint64) error {
 	i := slices.IndexFunc(g.areas, func(a *area) bool { return a.at == at })
 	if i < 0 {
-		return fmt.Errorf("nothing is allocated at %#x", at)
+		return fmt.Errorf("no allocation at %#x", at)
 	}
 	g.used -= g.areas[i].size
 	g.areas = slices.Delete(g.areas, i, i+1)
@@ -73,7 +73,7 @@ func (g *GPU) Write(at uint64, b []byte) error {
 	return nil
 }
 
-// Read copies from the GPU. Words that nobody wrote are an error.
+// Read copies from the GPU. Reading unwritten words is an error.
 func (g *GPU) Read(b []byte, at uint64) error {
 	a, err := g.find(at, uint64(len(b)))
 	if err != nil {
@@ -81,7 +81,7 @@ func (g *GPU) Read(b []byte, at uint64) error {
 	}
 	for i := range (len(b) + 3) / 4 {
 		if a.touched[(at-a.at)/4+uint64(i)] == 0 {
-			return fmt.Errorf("the host reads %#x, where nobody wrote", at+4*uint64(i))
+			return fmt.Errorf("the host reads %#x, which is unwritten", at+4*uint64(i))
 		}
 	}
 	copy(b, a.bytes[at-a.at:])
@@ -112,8 +112,8 @@ func (g *GPU) find(at, n uint64) (*area, error) {
 	return a, nil
 }
 
-// load reads words of global memory as a thread of the launch that runs. Memory that is declared never to change must
-// not be written in the launch at all.
+// load reads words of global memory as a thread of the current launch. Constant memory must not be written during the
+// launch.
 func (g *GPU) load(at uint64, to []uint32, thread uint64, constant bool) error {
 	n := uint64(4 * len(to))
 	if at%n != 0 {
@@ -127,7 +127,7 @@ func (g *GPU) load(at uint64, to []uint32, thread uint64, constant bool) error {
 		k := (at-a.at)/4 + uint64(i)
 		switch by := a.touched[k]; {
 		case by == 0:
-			return fmt.Errorf("%#x is read, where nobody wrote", at+uint64(4*i))
+			return fmt.Errorf("read of %#x, which is unwritten", at+uint64(4*i))
 		case by>>32 == g.launches && (constant || by != thread):
 			return fmt.Errorf("%#x is read, which thread %d wrote in this launch", at+uint64(4*i), uint32(by)-1)
 		}
@@ -174,7 +174,7 @@ func (b *block) sharedWords(at, n uint64) ([]cell, error) {
 		return nil, fmt.Errorf("shared %#x is not aligned to %d", at, n)
 	}
 	if at < sharedBase || at-sharedBase+n > b.entry.size {
-		return nil, fmt.Errorf("%d bytes at shared %#x are outside it", n, at)
+		return nil, fmt.Errorf("%d bytes at shared %#x: out of range", n, at)
 	}
 	from := (at - sharedBase) / 4
 	return b.shared[from : from+n/4], nil
@@ -189,9 +189,9 @@ func (b *block) loadShared(at uint64, to []uint32, thread int32) error {
 		c := &words[i]
 		switch {
 		case c.pending:
-			return fmt.Errorf("shared %#x is read while a copy is on its way there", at+uint64(4*i))
+			return fmt.Errorf("read of shared %#x during a copy to it", at+uint64(4*i))
 		case !c.written:
-			return fmt.Errorf("shared %#x is read, where nobody wrote", at+uint64(4*i))
+			return fmt.Errorf("read of shared %#x, which is unwritten", at+uint64(4*i))
 		case c.wrote == b.phase && c.writer != thread:
 			return fmt.Errorf("shared %#x is read, which thread %d wrote since the last barrier",
 				at+uint64(4*i), c.writer)
@@ -212,7 +212,7 @@ func (b *block) claim(at uint64, words []cell, thread int32) error {
 		c := &words[i]
 		switch {
 		case c.pending:
-			return fmt.Errorf("shared %#x is written while a copy is on its way there", at+uint64(4*i))
+			return fmt.Errorf("write of shared %#x during a copy to it", at+uint64(4*i))
 		case c.wrote == b.phase && c.writer != thread:
 			return fmt.Errorf("shared %#x is written, which thread %d wrote since the last barrier",
 				at+uint64(4*i), c.writer)

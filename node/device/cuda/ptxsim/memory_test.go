@@ -140,7 +140,7 @@ func TestAllocations(t *testing.T) {
 			t.Errorf("read at %#x: %v, want %q", c.at, err, c.want)
 		}
 	}
-	if err := g.Read(make([]byte, 8), at[0]); err == nil || !strings.Contains(err.Error(), "where nobody wrote") {
+	if err := g.Read(make([]byte, 8), at[0]); err == nil || !strings.Contains(err.Error(), "which is unwritten") {
 		t.Errorf("read of a word that was written and one that was not: %v", err)
 	}
 	if err := g.Free(at[0]); err != nil {
@@ -169,17 +169,17 @@ func TestReasonsOfRefusals(t *testing.T) {
 		"bar.sync;":                `barrier ""`,
 		"ret 1;":                   "1 operands, want 0",
 		"bra;":                     "0 operands, want 1",
-		"mov.u32 r2, -1;":          `neither a register nor a number: "-1"`,
+		"mov.u32 r2, -1;":          `operand: got "-1", want a register or a number`,
 		"mov.u32 r2, 0x1ffffffff;": "does not fit",
-		"mov.u64 d1, %tid.x;":      `neither a register nor a number: "%tid.x"`,
-		"mov.u32 r2, %tid.y;":      `neither a register nor a number: "%tid.y"`,
+		"mov.u64 d1, %tid.x;":      `operand: got "%tid.x", want a register or a number`,
+		"mov.u32 r2, %tid.y;":      `operand: got "%tid.y", want a register or a number`,
 		"selp.b32 r2, 1, 0, 1;":    "1 does not fit",
 		"mov.b64 {r2}, d0;":        "not a vector of 2",
 		"mov.b64 {r2, r3}, r0;":    "register r0 has another size",
 		"mov.b64 {r2, r3};":        "1 operands, want 2",
 		"ld.global.v4.u64 {d0, d1, d2, d3}, [d0];":            "unknown opcode ld.global.v4.u64",
 		"ld.global.u32 r2, d0;":                               `not an address: "d0"`,
-		"ld.global.u32 r2, [d0+x];":                           "neither a register nor a number",
+		"ld.global.u32 r2, [d0+x];":                           "want a register or a number",
 		"ld.global.u32 r2, [d0-4];":                           "no register of this size",
 		"ld.global.u32 r2, [r1];":                             "no register of this size",
 		"ld.shared.u32 r2, [d0];":                             "no register of this size",

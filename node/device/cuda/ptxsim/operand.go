@@ -11,7 +11,7 @@ type lanes [32]uint64
 
 // source is an operand that is read: a register, or a constant.
 type source struct {
-	reg     int // −1 when it is none
+	reg     int // −1 if none
 	special special
 	value   *lanes
 }
@@ -58,7 +58,7 @@ func (e *entry) source(text string, kind regKind) (source, error) {
 func number(text string) (uint64, error) {
 	v, err := strconv.ParseUint(text, 0, 64)
 	if err != nil {
-		return 0, fmt.Errorf("neither a register nor a number: %q", text)
+		return 0, fmt.Errorf("operand: got %q, want a register or a number", text)
 	}
 	return v, nil
 }
@@ -117,12 +117,12 @@ func (e *entry) place(text string, kind regKind) (place, error) {
 	return p, err
 }
 
-// read gives the values of an operand for the threads in mask, all of which must have written it.
+// read returns the values of an operand for the threads in mask. All of them must have written it.
 func (w *warp) read(s source, mask uint32) (*lanes, error) {
 	switch {
 	case s.reg >= 0:
 		if missing := mask &^ w.defined[s.reg]; missing != 0 {
-			return nil, w.fault(missing, "reads a register that it never wrote")
+			return nil, w.fault(missing, "reads an unwritten register")
 		}
 		return &w.regs[s.reg], nil
 	case s.special == tid:

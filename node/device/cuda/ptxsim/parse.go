@@ -17,7 +17,7 @@ type Module struct {
 // entry is one kernel.
 type entry struct {
 	name    string
-	threads int // at most, as .maxntid says
+	threads int // at most, from .maxntid
 	params  []param
 	regs    map[string]register
 	kinds   []regKind // by register number
@@ -48,7 +48,7 @@ type register struct {
 // instruction is one instruction, ready to run.
 type instruction struct {
 	text   string
-	guard  int // number of a predicate, −1 when there is none
+	guard  int // number of a predicate; −1 if none
 	not    bool
 	target int // of a branch
 	flow   flow
@@ -85,7 +85,7 @@ func Parse(text string) (*Module, error) {
 	text = comment.ReplaceAllString(text, "")
 	h := header.FindStringSubmatch(text)
 	if h == nil {
-		return nil, fmt.Errorf("not a module: it begins %.60q", text)
+		return nil, fmt.Errorf("not a module: starts with %.60q", text)
 	}
 	m := &Module{Version: h[1], Target: h[2], entries: map[string]*entry{}}
 	text = text[len(h[0]):]

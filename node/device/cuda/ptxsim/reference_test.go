@@ -268,7 +268,7 @@ func TestBoundsOfEachAccess(t *testing.T) {
 		for space, size := range map[string]int{"global": 1024, "shared": 1024} {
 			start := map[string]string{"global": "ld.param.u64 d3, [p_out];", "shared": "mov.u32 r7, sh;"}[space]
 			pointer := map[string]string{"global": "d3", "shared": "r7"}[space]
-			beyond := map[string]string{"global": "is in no allocation", "shared": "are outside it"}[space]
+			beyond := map[string]string{"global": "is in no allocation", "shared": "out of range"}[space]
 			for _, c := range []struct {
 				at   int
 				want string

@@ -19,8 +19,8 @@ type block struct {
 	phase  uint32 // one more after each barrier
 }
 
-// warp is 32 threads that run together where they can: of threads at different places those furthest back go on.
-// Most of the time all are at one place, and that is not looked for thread by thread.
+// warp is 32 threads that run together where possible. Of threads at different places, those furthest back run next.
+// Usually all are at one place, which is then not searched thread by thread.
 type warp struct {
 	block   *block
 	first   int32 // thread
@@ -215,7 +215,7 @@ func (w *warp) leave(mask uint32) error {
 		c := w.copies[bits.TrailingZeros32(rest)]
 		for _, group := range append(c.groups, c.open) {
 			if len(group) > 0 {
-				return w.fault(rest, "ends while a copy is on its way")
+				return w.fault(rest, "ends during a copy")
 			}
 		}
 	}

@@ -107,7 +107,7 @@ func mma(e *entry, operands []string) (func(*warp, uint32) error, error) {
 				}
 			}
 		}
-		var c [4]lanes // copied before D is written, whose registers may be those of C in any order
+		var c [4]lanes // copied before D is written: both may use the same registers in any order
 		for i := range c {
 			c[i] = *in[6+i]
 		}
@@ -138,8 +138,8 @@ type copies struct {
 	groups [][]pendingCopy
 }
 
-// copyAsync starts a copy of 16 bytes. Where it goes nobody may touch before the thread waited for it: it is written
-// now and arrives at any time until then.
+// copyAsync starts a copy of 16 bytes. No thread may access the destination until the thread has waited for the copy:
+// in hardware the data may arrive at any time until then.
 func copyAsync(e *entry, operands []string) (func(*warp, uint32) error, error) {
 	if err := arity(operands, 3); err != nil {
 		return nil, err

@@ -15,7 +15,7 @@
 //	fill          3  dataset[44] ‖ reserve u64, bytes to leave free
 //	evict         4  —
 //	walk          5  key u64 ‖ dataset[44] ‖ walk[24]
-//	cancel        6  —; the number is that of the question to end. It has no answer of its own
+//	cancel        6  —; the number is that of the question to end. It has no separate answer
 //	again         7  as walk, and then group u32: one group
 //
 //	answer     kind  body
@@ -29,7 +29,7 @@
 //	failed        5  code u8 ‖ text, at most 1024 bytes, printable
 //
 // A dataset is seed[32] ‖ cells u64 ‖ work u32. Each message has one encoding. Peer and helper are built from one tree:
-// another version means that one of them is old.
+// a different version means that one of them is old.
 package wire
 
 import (
@@ -45,7 +45,7 @@ import (
 	"github.com/starling-network/starling/verify/challenge"
 )
 
-// Version is that of both directions.
+// Version is the version in both directions.
 const Version = 2
 
 // MaxTiles is how many tiles an answer has at most: hashes come as products are done, and a peer hashes them meanwhile.
@@ -62,7 +62,7 @@ const (
 	describedSize = 4 + 4 + 8 + 8 + 16
 )
 
-// ErrMalformed means that bytes are no message; its text says why.
+// ErrMalformed means that bytes are no message; its text has the reason.
 var ErrMalformed = errors.New("malformed message")
 
 // Op is the operation of a question.
@@ -111,7 +111,7 @@ func (q Question) Marshal() []byte {
 	return end(b)
 }
 
-// UnmarshalQuestion reads a frame without its length. A shape or a walk that nobody asks for is ErrMalformed, too.
+// UnmarshalQuestion reads a frame without its length. It returns ErrMalformed for a shape or walk out of bounds.
 func UnmarshalQuestion(b []byte) (Question, error) {
 	kind, id, body, err := head(b)
 	if err != nil {
@@ -173,12 +173,12 @@ const (
 // Code is a class of failure.
 type Code uint8
 
-// The classes. After CodeDriver the helper ends, for nothing can be asked of a driver that failed.
+// The classes. After CodeDriver the helper ends, since a failed driver cannot be used.
 const (
 	CodeQuestion  Code = 1 + iota // the question is nonsense, or the helper older than the peer
 	CodeMemory                    // device.ErrMemory
 	CodeDataset                   // device.ErrNoDataset
-	CodeCancelled                 // as was asked
+	CodeCancelled                 // as requested
 	CodeDriver                    // the driver failed
 	CodeLibrary                   // libcuda.so.1 is not there
 )
@@ -207,7 +207,7 @@ type Answer struct {
 func (a Answer) WriteTo(w io.Writer) (int64, error) {
 	b := a.head()
 	n, err := w.Write(b)
-	if err == nil && len(a.Raw) > 0 { // by itself: it may have megabytes, and the prover's clock runs
+	if err == nil && len(a.Raw) > 0 { // written separately: it may have megabytes, and the prover is timed
 		var more int
 		more, err = w.Write(a.Raw)
 		n += more
@@ -252,7 +252,7 @@ func States(raw []byte) []uint64 {
 	return out
 }
 
-// UnmarshalAnswer reads a frame without its length, of which Raw is a part.
+// UnmarshalAnswer reads a frame without its length. Raw is a part of the frame.
 func UnmarshalAnswer(b []byte) (Answer, error) {
 	kind, id, body, err := head(b)
 	if err != nil {
@@ -301,8 +301,8 @@ func UnmarshalAnswer(b []byte) (Answer, error) {
 	return a, nil
 }
 
-// Read reads one frame of at most so many bytes and gives it without its length. io.EOF means that there was no further
-// one. A frame with a false length costs at most the first part of one.
+// Read reads one frame of at most most bytes and returns it without its length. It returns io.EOF if there is no
+// further frame. A frame with a false length costs at most the first part of one.
 func Read(r *bufio.Reader, most int) ([]byte, error) {
 	const part = 64 << 10
 	var size [4]byte
@@ -341,7 +341,7 @@ func head(b []byte) (kind uint8, id uint64, body []byte, err error) {
 		return 0, 0, nil, fmt.Errorf("%w: %d bytes", ErrMalformed, len(b))
 	}
 	if b[0] != Version {
-		return 0, 0, nil, fmt.Errorf("%w: it speaks version %d and this is version %d: "+
+		return 0, 0, nil, fmt.Errorf("%w: protocol version: got %d, want %d: "+
 			"build starling and its helper from one tree, with make build",
 			ErrMalformed, b[0], Version)
 	}

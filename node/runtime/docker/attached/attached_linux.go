@@ -79,8 +79,8 @@ func socketPair() (ours, theirs *os.File, err error) {
 	return os.NewFile(uintptr(p[0]), "socket"), os.NewFile(uintptr(p[1]), "socket"), nil
 }
 
-// Run has the guard start the program, so that it has the execution's limits, and its environment with the secrets. It
-// returns the program's exit code. One that computes is a gauge: it runs while the others stand still.
+// Run starts the program by the guard, with the execution's limits, environment and secrets. It returns the program's
+// exit code. If computes is true, the program is a gauge: the guard stops all other processes while it computes.
 func Run(ctx context.Context, line *link.Line, p runtime.Process, computes bool) (int, error) {
 	if len(p.Args) == 0 || p.Args[0] == "" {
 		return 0, errors.New("attaching: names no program")
@@ -144,7 +144,7 @@ type stdio struct {
 	ours     []*os.File // our ends, in the same order; of a terminal the one, a socket
 	done     chan struct{}
 	outputs  sync.WaitGroup
-	finished chan struct{} // closed when no output will come any more
+	finished chan struct{} // closed when no more output will come
 }
 
 func newStdio(p runtime.Process) (*stdio, error) {
@@ -188,7 +188,7 @@ func (s *stdio) begin(p runtime.Process, resize func(runtime.Size)) {
 		s.outputs.Wait()
 		close(s.finished)
 	}()
-	go func() { // not waited for: nobody can interrupt a reader of the caller's
+	go func() { // not waited for: the caller's reader cannot be interrupted
 		if in != nil {
 			_, _ = io.Copy(s.ours[0], in)
 		}

@@ -12,15 +12,15 @@ import (
 const (
 	// block is the least size of every file and directory.
 	block = 4096
-	// poll is the shortest time between two looks at measured mounts. Looking takes at most a tenth of the time, or
+	// poll is the shortest interval between two measurements of mounts. Measuring takes at most a tenth of the time, or
 	// half of it while the disk's free space falls by more than the execution may still write.
 	poll = 50 * time.Millisecond
-	// failures is how many looks in a row may fail.
+	// failures is the number of consecutive measurements that may fail.
 	failures = 20
 	// floorFiles is how many files must be free on a disk on which mounts are measured.
 	floorFiles = 1 << 10
-	// slowLook is how long a look at an execution's files may take before they count as growing faster than any that
-	// could be measured.
+	// slowLook is the longest measurement of an execution's files; a longer one means that they grow too fast to
+	// measure.
 	slowLook = time.Second
 )
 
@@ -28,9 +28,9 @@ const (
 type Growth struct {
 	mu    sync.Mutex
 	used  int64
-	at    time.Time // of the last look's end
+	at    time.Time // end of the last measurement
 	rate  float64   // bytes in a second, between the last two
-	began time.Time // of the look that goes on; zero: none does
+	began time.Time // start of the current measurement; zero if none
 }
 
 func (g *Growth) begin() {
@@ -49,7 +49,7 @@ func (g *Growth) end(used int64) {
 	g.used, g.at, g.began = used, now, time.Time{}
 }
 
-// Speed is bytes in a second; +Inf for files that cannot be looked through in time.
+// Speed returns bytes per second; +Inf for files that cannot be measured in time.
 func (g *Growth) Speed() float64 {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -59,9 +59,9 @@ func (g *Growth) Speed() float64 {
 	return g.rate
 }
 
-// Watch measures directories again and again until they hold more than limit bytes and their files, and returns true
-// then. pause waits, and reports whether the execution was over before the time was: Watch returns false then. It is
-// the peer that looks: a guard has no more time than the program leaves it. pid is a process of the container.
+// Watch measures directories repeatedly until they exceed limit bytes or their files, and then returns true. pause
+// waits, and reports whether the execution ended meanwhile; Watch then returns false. The peer measures, not the guard,
+// since the guard shares the program's CPU limit. pid is a process of the container.
 func (g *Growth) Watch(dirs []string, limit int64, pid int, pause func(time.Duration) bool) (over bool) {
 	for failed := 0; ; {
 		began, free := time.Now(), room(dirs[0])

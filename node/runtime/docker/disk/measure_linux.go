@@ -58,8 +58,7 @@ func Measure(dirs []string, limit int64) (u Usage, err error) {
 	return u, nil
 }
 
-// removed counts files on these directories' disks that have no name any more and that the container of a process has
-// open.
+// removed returns the bytes of deleted files on these directories' disks that the container of process pid has open.
 func removed(dirs []string, pid int) (total int64) {
 	devices := map[uint64]bool{}
 	for _, dir := range dirs {
@@ -89,7 +88,7 @@ func removed(dirs []string, pid int) (total int64) {
 	return total
 }
 
-// beside lists the processes in the control group of a process.
+// beside lists the processes in the control group of process pid.
 func beside(pid int) []string {
 	groups, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
 	for line := range strings.Lines(string(groups)) {

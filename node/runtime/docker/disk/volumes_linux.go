@@ -66,9 +66,8 @@ type Held struct {
 	Bytes    int64    // the limit
 }
 
-// Hold looks at where the writable mounts of an execution with this directory are. A file system that is not the
-// directory's own, and not larger than a volume, holds them by itself. Mounts that are measured may not be over the
-// limit already.
+// Hold finds out how the writable mounts of an execution are limited. A file system other than the directory's own, no
+// larger than a volume, limits them itself. Other mounts are measured, and must not exceed the limit already.
 func Hold(dir string, writable []string, bytes int64) (Held, error) {
 	h := Held{Measured: writable, Bytes: bytes}
 	if len(writable) == 0 {
@@ -124,6 +123,6 @@ func Full(dir string) bool {
 	if dir == "" || unix.Statfs(dir, &s) != nil {
 		return false
 	}
-	// A write fails while there is a little room left: ext4 reserves more than a file takes in the end.
+	// A write fails while there is a little room left: ext4 reserves more than a file finally takes.
 	return int64(s.Bavail)*s.Bsize < 1<<20+int64(s.Blocks/256)*s.Bsize || s.Ffree == 0
 }

@@ -41,8 +41,8 @@ func SidecarName(dir string) string { return ContainerName(dir) + "-net" }
 // ownName reports whether this runtime names a container of this directory so.
 func ownName(name, dir string) bool { return name == ContainerName(dir) || name == SidecarName(dir) }
 
-// Create makes a container. A cancelled caller does not interrupt it: the engine would go on, and finish when nobody
-// looks for the container any more.
+// Create makes a container. Cancelling ctx does not interrupt it: the engine would finish the container after its
+// caller has stopped waiting for it.
 func (e *Engine) Create(
 	ctx context.Context, cfg *container.Config, host *container.HostConfig, name string,
 ) (id string, err error) {
@@ -58,7 +58,7 @@ func (e *Engine) Create(
 // Unlimited lifts a container's CPU limit.
 var Unlimited = container.UpdateConfig{Resources: container.Resources{CPUQuota: -1}}
 
-// End takes a container away that may run, or be paused: not every OCI runtime ends one that is.
+// End removes a container that may be running or paused: some OCI runtimes cannot end a paused one.
 func (e *Engine) End(ctx context.Context, id string) error {
 	_ = e.ContainerUnpause(ctx, id)
 	_, _ = e.ContainerUpdate(ctx, id, Unlimited)
@@ -96,7 +96,8 @@ func (e *Engine) state(ctx context.Context, id string) (*container.State, error)
 	return info.State, nil
 }
 
-// Lives asks the engine whether the container runs. When the engine does not answer, nothing is known.
+// Lives requests the container's state. It returns nil if the container runs, ErrNotRunning if it does not, and the
+// engine's failure.
 func (e *Engine) Lives(ctx context.Context, id string) error {
 	s, err := e.state(ctx, id)
 	if err == nil && !s.Running {
@@ -105,7 +106,7 @@ func (e *Engine) Lives(ctx context.Context, id string) error {
 	return err
 }
 
-// Thaw lets a paused container go on; ErrNotRunning if it does not run.
+// Thaw resumes a paused container. It returns ErrNotRunning if the container does not run.
 func (e *Engine) Thaw(ctx context.Context, id string) error {
 	ctx, cancel := context.WithTimeout(ctx, Patience)
 	defer cancel()
@@ -127,8 +128,8 @@ type Container struct {
 	Running bool // or paused; false: it has ended, or has not begun
 }
 
-// Own lists the containers of a peer. An image can carry any label: only those count whose name this runtime gave,
-// which does not occur by chance.
+// Own lists the containers of a peer. An image can carry any label, so a container counts only if this runtime gave its
+// name, which does not occur by chance.
 func (e *Engine) Own(ctx context.Context, peer string) (own []Container, err error) {
 	ctx, cancel := context.WithTimeout(ctx, Patience)
 	defer cancel()
@@ -155,14 +156,14 @@ const VisibleDevices = "NVIDIA_VISIBLE_DEVICES"
 // Visible is the value of VisibleDevices for these GPUs.
 func Visible(gpus []string) string {
 	if len(gpus) == 0 {
-		return "void" // an image that says "all" must not get any where that hook is the default
+		return "void" // an image with "all" must get no GPU where that hook is the default
 	}
 	return strings.Join(gpus, ",")
 }
 
-// SandboxKilled reports whether a container had a kernel of its own, and was killed with it. Of such a container the
-// engine does not always learn that this machine's kernel ended it for want of memory: its control group may be gone
-// before the engine's shim reads the event.
+// SandboxKilled reports whether a container had its own kernel and was killed with it. The engine may miss that this
+// machine's kernel killed it for lack of memory: its control group may be gone before the engine's shim reads the
+// event.
 func SandboxKilled(c container.InspectResponse) bool {
 	const killed = 128 + 9
 	if c.ContainerJSONBase == nil || c.HostConfig == nil || c.State == nil {

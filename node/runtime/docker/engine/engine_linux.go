@@ -30,7 +30,7 @@ const (
 	createPatience = 30 * time.Second
 	// EndPatience is how long a container may take to be gone after its guard.
 	EndPatience = 10 * time.Second
-	// EndPoll is how often a container that ends is looked at.
+	// EndPoll is the polling interval for a container that is ending.
 	EndPoll = 50 * time.Millisecond
 )
 
@@ -94,7 +94,7 @@ func (e *Engine) inspect(ctx context.Context, cfg Config) error {
 		return e.Explain(err)
 	}
 	if versions.LessThan(ping.APIVersion, MinAPIVersion) {
-		return fmt.Errorf("%w: it speaks API %.20q, needed is %s: install Docker 20.10 or newer",
+		return fmt.Errorf("%w: API version: got %.20q, want %s: install Docker 20.10 or newer",
 			runtime.ErrEngine, ping.APIVersion, MinAPIVersion)
 	}
 	e.NegotiateAPIVersionPing(ping)
@@ -109,14 +109,14 @@ func (e *Engine) inspect(ctx context.Context, cfg Config) error {
 	e.Runtimes = slices.Sorted(maps.Keys(info.Runtimes))
 	e.Root, e.Platform = info.DockerRootDir, version.Os+"/"+version.Arch
 	if version.Os != "linux" {
-		return fmt.Errorf("%w: it runs %s containers, needed are linux ones", runtime.ErrEngine, version.Os)
+		return fmt.Errorf("%w: containers: got %s, want linux", runtime.ErrEngine, version.Os)
 	}
 	if !info.MemoryLimit || !info.PidsLimit || !info.CPUCfsQuota {
-		return fmt.Errorf("%w: it cannot limit memory, CPU and processes "+
+		return fmt.Errorf("%w: cannot limit memory, CPU and processes "+
 			"(a rootless engine needs cgroup v2 with delegated controllers)", runtime.ErrEngine)
 	}
 	if _, known := info.Runtimes[cfg.Runtime]; cfg.Runtime != "" && !known {
-		return fmt.Errorf("%w: it knows no OCI runtime %q, only %s: "+
+		return fmt.Errorf("%w: OCI runtime: got %q, want one of %s: "+
 			"install it and name it under \"runtimes\" in the engine's daemon.json",
 			runtime.ErrEngine, cfg.Runtime, strings.Join(e.Runtimes, ", "))
 	}
@@ -137,14 +137,14 @@ func (e *Engine) security(info system.Info, cfg Config) error {
 		}
 	}
 	if !filtered && !cfg.AllowNoSeccomp {
-		return fmt.Errorf("%w: its system call filter (seccomp) is off: start dockerd without "+
+		return fmt.Errorf("%w: the system call filter (seccomp) is off: start dockerd without "+
 			"--seccomp-profile=unconfined, or allow it in the configuration", runtime.ErrEngine)
 	}
 	uid, gid := os.Getuid(), os.Getgid()
 	switch {
 	case rootless: // the container's root is the engine's user
 		if info, err := os.Stat(e.Socket); err != nil || info.Sys().(*syscall.Stat_t).Uid != uint32(uid) {
-			return fmt.Errorf("%w: it runs rootless as another user: run the peer as that user", runtime.ErrEngine)
+			return fmt.Errorf("%w: rootless, running as another user: run the peer as that user", runtime.ErrEngine)
 		}
 		uid, gid, e.Mapped = 0, 0, true
 	case remapped:
@@ -153,8 +153,8 @@ func (e *Engine) security(info system.Info, cfg Config) error {
 			return fmt.Errorf("%w: %w", runtime.ErrEngine, err)
 		}
 		if uid != 0 {
-			return fmt.Errorf("%w: it maps users (userns-remap), so the peer must be root to give mounts to user %d: "+
-				"run it as root, or use a rootless engine", runtime.ErrEngine, mapped.UID)
+			return fmt.Errorf("%w: the engine maps users (userns-remap), so only root can give mounts to user %d: "+
+				"run the peer as root, or use a rootless engine", runtime.ErrEngine, mapped.UID)
 		}
 		e.Shift = &mapped
 		uid, gid, e.Mapped = 0, 0, true
@@ -170,7 +170,7 @@ func remappedRoot(root string) (Owner, error) {
 	uid, err := strconv.Atoi(u)
 	gid, err2 := strconv.Atoi(g)
 	if !ok || err != nil || err2 != nil || uid < 1 || gid < 1 {
-		return Owner{}, fmt.Errorf("it maps users, but its data directory %s does not say to whom", root)
+		return Owner{}, fmt.Errorf("user mapping: not found from the name of data directory %s", root)
 	}
 	return Owner{uid, gid}, nil
 }

@@ -44,11 +44,10 @@ func Disconnected(err error) bool {
 // Absent reports whether the engine does not have the named object.
 func Absent(err error) bool { return errdefs.IsNotFound(err) }
 
-// Stopped reports whether the engine did not do something because the container does not run, or its first process
-// does not any more.
+// Stopped reports whether the engine failed because the container, or its first process, no longer runs.
 func Stopped(err error) bool {
 	return err != nil && (strings.Contains(err.Error(), "is not running") || strings.Contains(err.Error(), "is zombie"))
 }
 
-// ErrNotRunning says that a container ended before its guard said anything.
-var ErrNotRunning = errors.New("its container has ended")
+// ErrNotRunning means that a container ended without a report of its guard.
+var ErrNotRunning = errors.New("the container has ended")

@@ -118,15 +118,15 @@ func (i *Image) writeLayer(ctx context.Context, t *tar.Writer, l layer, limit in
 		}
 	}
 	if got := fmt.Sprintf("%x", packed.Sum(nil)); got != l.Digest.Hex {
-		return 0, bad("a layer is not what its digest says", fmt.Errorf("layer %s has the digest %s", l.Digest, got))
+		return 0, bad("a layer does not match its digest", fmt.Errorf("layer %s: digest: got %s", l.Digest, got))
 	}
 	size, digest, err := m.finish()
 	if err != nil {
 		return 0, err
 	}
 	if digest != l.unpacked.Hex {
-		return 0, bad("a layer unpacks to something else than its configuration says",
-			fmt.Errorf("layer %s unpacks to %s, want %s", l.Digest, digest, l.unpacked))
+		return 0, bad("an unpacked layer does not match the image's configuration",
+			fmt.Errorf("layer %s: unpacked digest: got %s, want %s", l.Digest, digest, l.unpacked))
 	}
 	return size, nil
 }
@@ -172,5 +172,5 @@ func file(t *tar.Writer, name string, content []byte) error {
 func blobName(h v1.Hash) string { return "blobs/" + h.Algorithm + "/" + h.Hex }
 
 func tooLarge(limit int64) error {
-	return bad(fmt.Sprintf("it unpacks to more than %d MiB", limit>>20), nil)
+	return bad(fmt.Sprintf("unpacked size: over %d MiB", limit>>20), nil)
 }

@@ -25,7 +25,7 @@ const (
 
 var errStalled = errors.New("no byte came for a minute")
 
-// blob reads one blob of a registry to its length; connections may break meanwhile. It does not look at the digest.
+// blob reads one blob of a registry to its length and resumes after broken connections. It does not check the digest.
 type blob struct {
 	ctx    context.Context
 	client *http.Client
@@ -62,7 +62,7 @@ func (b *blob) Read(p []byte) (int, error) {
 			return 0, err
 		}
 		if b.breaks++; b.breaks > resumes {
-			return 0, fmt.Errorf("it broke off %d times: %w", b.breaks, err)
+			return 0, fmt.Errorf("connection broke %d times: %w", b.breaks, err)
 		}
 		select {
 		case <-time.After(resumeAfter << (b.breaks - 1)):
@@ -72,12 +72,12 @@ func (b *blob) Read(p []byte) (int, error) {
 	}
 }
 
-// refused says that a request was not made because of where it would have led.
+// refused reports whether this package refused the address of a request.
 func refused(err error) bool {
 	return errors.Is(err, closed.ErrClosed) || errors.Is(err, errPlain) || errors.Is(err, errRedirects)
 }
 
-// read reads from where the connection stands, or from a new one.
+// read reads from the open connection, or from a new one.
 func (b *blob) read(p []byte) (int, error) {
 	if b.body == nil {
 		if err := b.open(); err != nil {

@@ -28,7 +28,7 @@ const (
 	maxCause = 1 << 10
 )
 
-// retries are of requests that a registry answers with an error that may pass, or not at all.
+// retries is the backoff for requests with a temporary error or without an answer.
 var retries = transport.Backoff{Duration: 300 * time.Millisecond, Factor: 3, Jitter: 0.1, Steps: 3}
 
 // Client reads images from registries.
@@ -57,9 +57,9 @@ func New(registries []string) (*Client, error) {
 	return c, nil
 }
 
-// Image is one of which the manifest and the configuration are here, held to the digest, and no layer is.
+// Image is an image with verified manifest and configuration, without layers.
 type Image struct {
-	Manifest v1.Hash // of this machine's platform, where the name is that of several
+	Manifest v1.Hash // of this machine's platform, if the name refers to several platforms
 	Config   v1.Hash
 	JSON     []byte // the configuration
 	Bytes    int64  // layers, packed
@@ -90,7 +90,7 @@ func (c *Client) Open(
 	}
 	d, ok := named.(name.Digest)
 	if !ok {
-		return nil, bad("its name cannot be read", errors.New("it has no digest"))
+		return nil, bad("malformed name", errors.New("no digest"))
 	}
 	i, err := g.open(ctx, d, auth, platform, limit)
 	if err != nil {
@@ -104,12 +104,12 @@ func (c *Client) Open(
 func (c *Client) named(image string) (name.Reference, *guarded, error) {
 	ref, err := name.ParseReference(image)
 	if err != nil {
-		return nil, nil, bad("its name cannot be read", err)
+		return nil, nil, bad("malformed name", err)
 	}
 	local := c.registries[ref.Context().RegistryStr()]
 	if local {
 		if ref, err = name.ParseReference(image, name.Insecure); err != nil {
-			return nil, nil, bad("its name cannot be read", err)
+			return nil, nil, bad("malformed name", err)
 		}
 	}
 	return ref, c.newGuarded(local), nil
@@ -133,7 +133,7 @@ func (g *guarded) open(
 	found, err := desc.Image()
 	if err != nil {
 		return nil, sorted(err, func(err error) error {
-			return bad("its registry has nothing for "+platform+" under this digest", err)
+			return bad("the registry has no image for "+platform+" under this digest", err)
 		})
 	}
 	i := &Image{repo: d.Context(), guarded: g, client: &http.Client{Transport: tr}}
@@ -180,26 +180,26 @@ func (g *guarded) transport(
 	return tr, nil
 }
 
-// read takes the layers from a manifest, before any is asked for.
+// read reads the layers from a manifest, before any is requested.
 func (i *Image) read(m *v1.Manifest, limit int64) error {
 	if len(m.Layers) > maxLayers {
-		return bad(fmt.Sprintf("it has %d layers, at most %d", len(m.Layers), maxLayers), nil)
+		return bad(fmt.Sprintf("layers: got %d, want at most %d", len(m.Layers), maxLayers), nil)
 	}
 	i.Config = m.Config.Digest
 	for _, l := range append([]v1.Descriptor{m.Config}, m.Layers...) {
 		switch {
 		case len(l.URLs) > 0 || !l.MediaType.IsDistributable():
-			return bad("it has layers that lie outside its registry", nil)
+			return bad("layers outside the registry", nil)
 		case l.Digest.Algorithm != "sha256" || l.Size < 0:
-			return bad("its manifest is malformed", nil)
+			return bad("malformed manifest", nil)
 		case l.Size > limit-i.Bytes:
-			return bad(fmt.Sprintf("its layers have more than %d MiB", limit>>20), nil)
+			return bad(fmt.Sprintf("layers: over %d MiB", limit>>20), nil)
 		}
 		i.Bytes += l.Size
 	}
 	i.Bytes -= m.Config.Size
 	if m.Config.Size > spare {
-		return bad("its configuration is too large", nil)
+		return bad("configuration: too large", nil)
 	}
 	for _, l := range m.Layers {
 		i.layers = append(i.layers, layer{Descriptor: l})
@@ -215,12 +215,12 @@ func (i *Image) pair() error {
 		} `json:"rootfs"`
 	}
 	if err := json.Unmarshal(i.JSON, &c); err != nil || len(c.RootFS.DiffIDs) != len(i.layers) {
-		return bad("its configuration does not fit its layers", err)
+		return bad("the configuration does not match the layers", err)
 	}
 	for n, text := range c.RootFS.DiffIDs {
 		var err error
 		if i.layers[n].unpacked, err = v1.NewHash(text); err != nil {
-			return bad("its configuration does not fit its layers", err)
+			return bad("the configuration does not match the layers", err)
 		}
 	}
 	return nil
@@ -229,7 +229,7 @@ func (i *Image) pair() error {
 // Close ends its connections.
 func (i *Image) Close() { i.guarded.inner.CloseIdleConnections() }
 
-// passing reports whether a failed request may soon succeed: not one that was refused here.
+// passing reports whether a failed request may soon succeed. A request that this package refused does not.
 func passing(err error) bool {
 	var n net.Error
 	var answer *transport.Error
@@ -253,7 +253,7 @@ func unreachable(err error) error {
 }
 
 func other(err error) error {
-	return bad("its registry sends something else than an image with this digest", err)
+	return bad("the registry did not send an image with this digest", err)
 }
 
 // sorted finds the class of an error; rest handles one without a sign of a class.
@@ -271,10 +271,10 @@ func sorted(err error, rest func(error) error) error {
 			return &runtime.Failure{Class: runtime.ErrCredentials, Cause: err,
 				Advice: "give the job registryAuth that may read the image, and check the image's name"}
 		case http.StatusNotFound:
-			return bad("its registry does not have it", err)
+			return bad("not found in the registry", err)
 		case http.StatusTooManyRequests:
 			return &runtime.Failure{Class: runtime.ErrRegistry, Cause: err,
-				Advice: "it limits how often images are read: give the job registryAuth, or try later"}
+				Advice: "rate limit of the registry: give the job registryAuth, or try later"}
 		}
 		return unreachable(err)
 	case errors.Is(err, errTooMuch), errors.Is(err, io.ErrUnexpectedEOF), errors.As(err, &u), errors.As(err, &n):

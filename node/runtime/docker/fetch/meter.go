@@ -13,14 +13,14 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// perFile is the size of a file, directory or link beside its bytes.
+// perFile is the counted size of a file, directory or link in addition to its bytes.
 const perFile = 4 << 10
 
 // maxWindow bounds the memory that unpacking takes, bytes: files by zstd's own tools need 8 MiB by default.
 const maxWindow = 64 << 20
 
-// errBomb says that a layer unpacks to more than it may.
-var errBomb = errors.New("it unpacks to too much")
+// errBomb means that a layer's unpacked size exceeds its limit.
+var errBomb = errors.New("unpacked size: over the limit")
 
 // meter unpacks its input and measures its size on a disk.
 type meter struct {
@@ -44,7 +44,7 @@ func newMeter(limit int64) *meter {
 	return m
 }
 
-// Write hands on bytes of the layer. Its error is the reason for which the layer is refused.
+// Write passes on bytes of the layer.
 func (m *meter) Write(p []byte) (int, error) {
 	n, err := m.in.Write(p)
 	if err != nil {
@@ -108,7 +108,7 @@ func measure(r io.Reader, limit int64) (size int64, digest string, err error) {
 	return size, fmt.Sprintf("%x", sum.Sum(nil)), err
 }
 
-// bounded is a reader of so many bytes.
+// bounded is a reader of at most a given number of bytes.
 type bounded struct {
 	io.Reader
 	left int64

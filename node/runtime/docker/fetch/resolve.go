@@ -13,8 +13,8 @@ import (
 	"github.com/starling-network/starling/node/runtime"
 )
 
-// Resolve returns the digest that a registry has now for an image's name: of its tag, or of "latest". It may be that of
-// an index of several platforms. A name with a digest is not asked for. Its errors are those of Open.
+// Resolve returns the current digest of an image's name in its registry: of its tag, or of "latest". It may be the
+// digest of an index of several platforms. A name with a digest needs no request. Its errors are those of Open.
 func (c *Client) Resolve(ctx context.Context, image string, auth *runtime.RegistryAuth) (digest string, err error) {
 	ref, g, err := c.named(image)
 	if err != nil {
@@ -59,4 +59,4 @@ func final(err error) bool {
 	return errors.As(err, &answer) && answer.StatusCode != http.StatusMethodNotAllowed
 }
 
-func unnamed(err error) error { return bad("its registry has no image under this name", err) }
+func unnamed(err error) error { return bad("the registry has no image under this name", err) }

@@ -24,19 +24,19 @@ const (
 )
 
 var (
-	errPlain     = errors.New("it is not HTTPS")
+	errPlain     = errors.New("not HTTPS")
 	errRedirects = errors.New("too many redirects")
 	errTooMuch   = errors.New("more bytes came than were announced")
 )
 
-// guarded is the one way to the network: it lets nothing through that a stranger may not ask for.
+// guarded is the only transport of this package. It refuses all requests that a stranger may not make.
 type guarded struct {
 	inner *http.Transport
 	plain map[string]bool // hosts of URLs that may be read over plain HTTP
 	left  atomic.Int64    // bytes that may still come
 }
 
-// newGuarded makes the transport of one image; local says that its registry is one of the operator's.
+// newGuarded returns the transport for one image; local means that its registry is named by the operator.
 func (c *Client) newGuarded(local bool) *guarded {
 	g := &guarded{}
 	dials := map[string]bool{}

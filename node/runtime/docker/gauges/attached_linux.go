@@ -47,9 +47,9 @@ func (e Execution) ended() bool {
 	}
 }
 
-// Gauge attaches the guard's own binary as one more program, under the container's limits: as many threads as its quota
-// has processors. While it computes, the guard keeps the others stopped. An execution that has GPUs is gauged by those:
-// see gaugeGPUs. One that has ended is runtime.ErrEnded.
+// Gauge attaches the guard's own binary as a further program under the container's limits, with one thread per
+// processor of its quota. While it computes, the guard keeps all other processes stopped. An execution with GPUs is
+// gauged on them: see gaugeGPUs. It returns runtime.ErrEnded if the execution has ended.
 func (g *Gauges) Gauge(ctx context.Context, e Execution) (runtime.Gauge, error) {
 	if e.ended() {
 		return nil, runtime.ErrEnded
@@ -61,7 +61,7 @@ func (g *Gauges) Gauge(ctx context.Context, e Execution) (runtime.Gauge, error) 
 }
 
 func attach(ctx context.Context, e Execution) (runtime.Gauge, error) {
-	// The computing program lives as long as the Gauge, not as the context of its start.
+	// The computing program ends with the Gauge, not with the context of its start.
 	life, end := context.WithCancel(context.Background())
 	in, ask := io.Pipe()
 	answer, out := io.Pipe()
@@ -99,7 +99,7 @@ type attachedGauge struct {
 	done chan struct{}
 }
 
-// Multiply has the guard stop everything else, computes, and has it go on.
+// Multiply stops all other processes, computes, and resumes them.
 func (g *attachedGauge) Multiply(
 	ctx context.Context, seeds []sign.Hash, s challenge.Shape, each func(int, []sign.Hash) error,
 ) error {

@@ -18,7 +18,8 @@ import (
 )
 
 const (
-	// maxStill is how long a program stands still at most until its buyer asks, and again while its GPUs compute.
+	// maxStill is the longest time that a program is stopped until its buyer's request, and again while its GPUs
+	// compute.
 	maxStill = 3 * time.Second
 )
 
@@ -27,12 +28,12 @@ func openGPU(ctx context.Context, uuid string) (device.Device, error) {
 	return cuda.Open(ctx, cuda.Config{UUID: uuid, Reserve: gauge.GPUReserve})
 }
 
-// gaugeGPUs readies the execution's own GPUs, in helpers of this machine outside the container: an image need not have
-// the files that the driver's library needs. The guard stops the program before this returns, since a GPU finishes its
-// queued work first. The program goes on after the first products, when the Gauge is closed, or by itself.
+// gaugeGPUs prepares the execution's GPUs in helper processes outside the container: an image need not have the files
+// of the driver's library. The guard stops the program before this returns, since a GPU finishes its queued work first.
+// The program resumes after the first products, on Close, or after maxStill.
 func (g *Gauges) gaugeGPUs(ctx context.Context, e Execution) (runtime.Gauge, error) {
 	if len(e.UUIDs) != e.GPUs {
-		return nil, fmt.Errorf("%w: which GPUs it has was not written down when it began", runtime.ErrDevice)
+		return nil, fmt.Errorf("%w: state of the execution: no GPU UUIDs", runtime.ErrDevice)
 	}
 	gpus, err := gauge.OpenGPUs(ctx, e.UUIDs, g.open)
 	switch {
@@ -56,7 +57,7 @@ type gpuGauge struct {
 	fastest *gauge.Fastest
 
 	mu    sync.Mutex
-	timer *time.Timer // lets it go on; nil: it goes
+	timer *time.Timer // resumes the program; nil if it runs
 }
 
 // still stops the program and waits until the GPUs have nothing of it left to do.
@@ -77,7 +78,7 @@ func (g *gpuGauge) still(ctx context.Context) error {
 	return g.Settle(sctx, g.fastest)
 }
 
-// goOn lets the program go on, once, and reports whether it stood still until now.
+// goOn resumes the program, once, and reports whether it was stopped until now.
 func (g *gpuGauge) goOn() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -91,9 +92,9 @@ func (g *gpuGauge) goOn() bool {
 }
 
 // ErrLate reports that a program went on before a question came.
-var ErrLate = fmt.Errorf("the question came more than %v after the program was stopped, which goes on", maxStill)
+var ErrLate = fmt.Errorf("probe: request came more than %v after the stop of the program, which was resumed", maxStill)
 
-// Multiply computes and lets the program go on.
+// Multiply computes and resumes the program.
 func (g *gpuGauge) Multiply(
 	ctx context.Context, seeds []sign.Hash, s challenge.Shape, each func(int, []sign.Hash) error,
 ) error {
@@ -112,7 +113,7 @@ func (g *gpuGauge) Multiply(
 	return err
 }
 
-// Close lets the program go on and closes the devices.
+// Close resumes the program and closes the devices.
 func (g *gpuGauge) Close() error {
 	g.goOn()
 	return g.GPUs.Close()

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// attached is a program beside the program.
+// attached is a further program in the container.
 type attached struct {
 	id    uint32
 	pid   int
@@ -128,7 +128,7 @@ func (g *guard) cancel(id uint32) {
 	}
 }
 
-// cancelAll ends the programs and connections of an earlier peer: nobody reads their output any more.
+// cancelAll ends the programs and connections of an earlier peer.
 func (g *guard) cancelAll() {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -16,14 +16,15 @@ import (
 // nothing must not keep the container.
 const answerPatience = 2 * time.Second
 
-// dialled is a connection to the program, or one that is being made.
+// dialled is a connection to the program, open or in progress.
 type dialled struct {
 	near *net.UnixConn
 	conn *net.TCPConn // nil until it is made
 	over bool         // the peer has closed it, or is gone
 }
 
-// hangUp reads no more of the connection: nobody takes it. The peer's data is still passed on. The guard's mu is held.
+// hangUp stops reading from the connection, since its reader is gone. The peer's data is still forwarded. The guard's
+// mu is held.
 func (d *dialled) hangUp() {
 	if d.over = true; d.conn != nil {
 		_ = d.conn.CloseRead()
@@ -78,7 +79,7 @@ func (g *guard) dial(conn *Conn, req Request, files []*os.File) {
 	})
 }
 
-// lastAnswers gives the peer a while to take the rest of what the program answered before its end.
+// lastAnswers gives the peer a while to read the rest of the program's output before its end.
 func (g *guard) lastAnswers() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -100,7 +101,7 @@ type half interface {
 	CloseWrite() error
 }
 
-// pass copies until the source ends or nobody takes more, and lets both sides know.
+// pass copies until the source ends or the destination fails, and closes both halves.
 func pass(to, from half) {
 	_, _ = io.Copy(to, from)
 	_ = to.CloseWrite()
@@ -120,12 +121,12 @@ func socketOf(files []*os.File) (*net.UnixConn, error) {
 	s, ok := c.(*net.UnixConn)
 	if !ok {
 		_ = c.Close()
-		return nil, fmt.Errorf("opening a socket of the peer: it is a %T", c)
+		return nil, fmt.Errorf("opening a socket of the peer: got a %T", c)
 	}
 	return s, nil
 }
 
-// dialOwn connects to a port at the loopback address, and where nobody listens there at that of the overlay.
+// dialOwn connects to a port at the loopback address and, if refused, at the overlay's address.
 func (g *guard) dialOwn(port uint16) (*net.TCPConn, error) {
 	c, err := dialPort(netip.AddrFrom4([4]byte{127, 0, 0, 1}), port)
 	if a := g.order.Overlay; a.Is4() && errors.Is(err, unix.ECONNREFUSED) {

@@ -2,38 +2,37 @@
 // container. It has the functions that the engine does not offer and that the peer cannot provide while it is down.
 //
 //   - It gives the program exactly its environment, its secrets, and each log at most its limit.
-//   - It ends the program at its wall-time limit and when no peer has been there for the grace.
+//   - It ends the program at its wall-time limit, and when no peer was connected for the grace.
 //   - It starts attached programs and opens connections to the program's ports.
-//   - It keeps all else still while a gauge, its own binary attached as a program, computes a probe of the lease.
+//   - It stops all other processes while a gauge, its own binary attached as a program, computes a probe of the lease.
 //   - It reports at the end how the program ended and its usage.
 //
 // It runs as the program's user, without capabilities, or as root of a user namespace (package ociruntime), where it
-// starts programs as the user that the image names. It can be neither traced nor read by the program. The peer hands it
-// open files over a socket, so that the container has a writable path to none of them:
+// starts programs as the user that the image names. The program can neither trace nor read it. The peer passes it open
+// files over a socket, so the container needs no writable path to them:
 //
 //	peer                                                  guard (process 1)
 //	listens on control/guard.sock
 //	creates and starts the container  ──────────────────▶ connects
 //	run + order (in memory), stdout, stderr, report ────▶ writes secrets, starts the program
-//	removes the socket                ◀────────────────── it runs since …, or why it cannot
+//	removes the socket                ◀────────────────── it runs since …, or an error
 //	term, kill, usage, dial, attach, cancel …◀──────────▶ answers, each with its request's ID
 //	                                        report ◀───── the program has ended: everything else is killed, then the
 //	                                                      report written, then the connection closed by the
 //	                                                      guard's own end
 //
-// The connection is the sign of life for both. When it breaks, the peer knows that the guard is dead, and with it the
-// whole container; the guard knows that the peer is gone, and connects anew, again and again until the grace is over.
-// The program could connect to the socket too, so a peer accepts as guard only a connection that begins with the token
-// of the order.
+// If the connection breaks, the guard is dead, and with it the container, or the peer is gone. The guard then tries to
+// reconnect until the grace has passed. The program could connect to the socket too, so a peer accepts only a
+// connection that begins with the order's token.
 //
-// Started as "net", it holds a network instead of a program, in a container of its own: it makes a TUN device and hands
-// it to the peer whenever it is asked. Connection and grace work in the same way.
+// Started as "net", it holds a network instead of a program, in a separate container: it makes a TUN device and passes
+// it to the peer on each request. Connection and grace work in the same way.
 //
 // Messages are packets (SOCK_SEQPACKET) of one JSON object, at most MaxPacket bytes, with up to MaxFiles descriptors.
-// Larger or secret data travels in a memory file. Descriptors go to guards only, but for the TUN device, so that a
-// guard can run where no descriptor comes out of (gVisor): a dialled connection or a terminal is a socket of the peer's
-// that the guard copies to and from.
+// Larger or secret data travels in a memory file. Descriptors go to guards only, except the TUN device, so that a guard
+// can run in a sandbox that passes none out (gVisor). For a dialled connection or a terminal, the guard copies to and
+// from a socket of the peer.
 //
 // The binary is bind-mounted into the container, so it must be statically linked (CGO_ENABLED=0). It is starling-guard,
-// which has this package and others that containers need, and where that is missing the whole peer.
+// which has this package and others that containers need, or the peer's own binary if that is missing.
 package guard

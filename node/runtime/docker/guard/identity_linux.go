@@ -15,7 +15,7 @@ import (
 	"github.com/starling-network/starling/node/runtime/docker/passwd"
 )
 
-// errUser is of an image whose user is not one that a program can have.
+// errUser means that the image's user cannot run programs.
 var errUser = errors.New("the image's user cannot be used")
 
 // assume finds the user of programs, and gives it the directories of the order. Without an Identity programs have the
@@ -90,7 +90,7 @@ func (g *guard) credential() *syscall.Credential {
 	return &syscall.Credential{Uid: g.account.UID, Gid: g.account.GID, Groups: g.account.Groups}
 }
 
-// container is the container's files. No file of them blocks who opens it.
+// container is the container's file system. Opening a file never blocks.
 type container struct{}
 
 // Open implements fs.FS.

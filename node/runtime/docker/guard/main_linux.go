@@ -58,7 +58,7 @@ type guard struct {
 	report  *os.File
 	pid     int
 	started time.Time
-	copies  sync.WaitGroup // of what the program writes: its logs, and answers on its ports
+	copies  sync.WaitGroup // of the program's output: logs and answers on its ports
 
 	mu       sync.Mutex
 	conn     *Conn
@@ -67,8 +67,8 @@ type guard struct {
 	reason   runtime.Reason      // why the guard ended the program, if it did
 	asked    bool                // to end, by SIGTERM
 	over     bool                // pid is reaped and must not be signalled
-	stopped  map[int]bool        // processes that stand still
-	waking   *time.Timer         // lets them go on, if nobody else does
+	stopped  map[int]bool        // stopped processes
+	waking   *time.Timer         // resumes them after stillTime
 }
 
 func run() error {
@@ -76,8 +76,7 @@ func run() error {
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return fmt.Errorf("hiding from the program: %w", err)
 	}
-	// Every signal is caught, so that the program can end itself by none that it sends here. Ignoring them would be
-	// inherited.
+	// Every signal is caught, so that the program cannot end the guard with a signal. Ignoring them would be inherited.
 	signals := make(chan os.Signal, 64)
 	signal.Notify(signals)
 	var files syscall.Rlimit
@@ -184,7 +183,7 @@ func (g *guard) serve(conn *Conn) {
 	}
 }
 
-// reconnect waits for the next peer for as long as grace, and shows it the token.
+// reconnect waits up to grace for the next peer and sends it the token.
 func reconnect(grace time.Duration, token string) *Conn {
 	poll := min(max(grace/20, time.Millisecond), 100*time.Millisecond)
 	for deadline := time.Now().Add(grace); time.Now().Before(deadline); time.Sleep(poll) {
@@ -198,7 +197,7 @@ func reconnect(grace time.Duration, token string) *Conn {
 	return nil
 }
 
-// requests returns when the connection is over.
+// requests handles requests until the connection ends.
 func (g *guard) requests(conn *Conn) {
 	for {
 		b, files, err := conn.Receive()
@@ -247,8 +246,8 @@ func (g *guard) requests(conn *Conn) {
 	}
 }
 
-// engineStops passes on the engine's stop signal. The program's end then is not its own: it may save its work, but it
-// is lost with any exit code, unless its peer had asked it to end before.
+// engineStops passes on the engine's stop signal. The program may save its work, but it is lost with any exit code,
+// unless its peer requested its end before.
 func (g *guard) engineStops() {
 	g.mu.Lock()
 	if g.reason == runtime.ReasonNone && !g.over && !g.asked {

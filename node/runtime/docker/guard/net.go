@@ -12,7 +12,7 @@ import (
 const (
 	// NetSubcommand is the argument after Subcommand of a guard that holds a network and no program.
 	NetSubcommand = "net"
-	// NetPath is where the binary lies in its container, which has no other file.
+	// NetPath is the path of the binary in its container, which has no other file.
 	NetPath = "/guard"
 )
 
@@ -24,7 +24,7 @@ const (
 	NetAdopt NetOp = "adopt" // the device is made already. Answered with ID 0
 	NetTun   NetOp = "tun"   // answered with the device
 	NetMTU   NetOp = "mtu"   // change the device's. Answered
-	NetEnd   NetOp = "end"   // nobody needs the network any more. Not answered: the guard's end is the answer
+	NetEnd   NetOp = "end"   // the network is no longer needed; the answer is the guard's end
 )
 
 // NetRequest is a message of the peer to a guard that holds a network.

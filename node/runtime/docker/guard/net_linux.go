@@ -11,13 +11,12 @@ import (
 )
 
 // runNet holds a network for the containers that join it. It makes the device, passes it to the peer on each request,
-// and stays until it is asked to end or no peer has been there for the grace. No tenant's program runs in its
-// container.
+// and ends on request or when no peer was connected for the grace. No tenant's program runs in its container.
 func runNet() error {
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return fmt.Errorf("hiding from other processes: %w", err)
 	}
-	// An engine that is stopped asks first; the programs that are asked beside may still need the network.
+	// A stopping engine signals this process and the programs at once; the programs may still need the network.
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals)
 	conn, err := connect()
@@ -64,7 +63,7 @@ func firstNet(conn *Conn) (NetRequest, *os.File, error) {
 	return req, tun, nil
 }
 
-// netRequests reports whether the peer ended the network; otherwise the connection is over.
+// netRequests handles requests. It returns true if the peer ended the network, and false if the connection ended.
 func netRequests(conn *Conn, tun *os.File) (ended bool) {
 	for {
 		b, files, err := conn.Receive()

@@ -18,7 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// DefaultPath is where a program given without a slash is looked for when its environment has no PATH.
+// DefaultPath is the search path for a program without a slash if its environment has no PATH.
 const DefaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 // start runs the program with its outputs in pipes, which are copied up to the limit and drained after it.
@@ -56,7 +56,7 @@ func (g *guard) start() error {
 
 // errNoVolume is of writable mounts that are not in the volume that the peer made.
 var errNoVolume = errors.New(
-	"the container engine does not see what this peer mounts: both must be in one mount namespace")
+	"container engine: does not see the mounts of this peer: run both in one mount namespace")
 
 // checkVolume reports whether the writable mounts are in the volume: an engine that does not see the peer's mounts has
 // mounted the directories below, which are not bounded.
@@ -116,8 +116,8 @@ func (g *guard) spawn(c Command, files []*os.File, sys *syscall.SysProcAttr) (in
 	if err != nil {
 		return 0, fmt.Errorf("running %q: %w", c.Argv[0], err)
 	}
-	// When memory runs out the program goes first. A file that grows past the whole disk limit is refused at once; a
-	// guard may not limit programs of another user, whose mounts are in a volume.
+	// On low memory the program is killed first. A write past the disk limit in one file is refused. A guard may not
+	// limit programs of another user; their mounts are in a volume.
 	_ = os.WriteFile(fmt.Sprintf("/proc/%d/oom_score_adj", pid), []byte("1000"), 0)
 	if len(g.order.Writable) > 0 {
 		most := uint64(g.order.DiskBytes) + 1
@@ -166,7 +166,7 @@ func (g *guard) reap() unix.WaitStatus {
 		}
 		a := g.attached[pid]
 		delete(g.attached, pid)
-		if a != nil { // while nobody can begin to attach or cancel: the process id is free again
+		if a != nil { // while attach and cancel are excluded: the process ID is free again
 			_ = g.conn.Send(Answer{ID: a.id, Ended: true, Code: codeOf(s)})
 		}
 		g.mu.Unlock()
@@ -249,7 +249,7 @@ func (g *guard) usage() (cpuMillis uint64, memoryMiB uint32) {
 	return cpuMillis, uint32((bytes - min(cache, bytes)) >> 20)
 }
 
-// oomKills is how many processes of this container the kernel ended for want of memory.
+// oomKills is the number of processes of this container that the kernel killed for lack of memory.
 func oomKills() uint64 {
 	n, ok := cgroupValue("memory.events", "oom_kill")
 	if !ok {

@@ -17,7 +17,7 @@ const (
 	Program = "starling-guard"
 	// Subcommand is the first argument of a binary that is to be a guard.
 	Subcommand = "docker-guard"
-	// Path is where the binary lies in the container.
+	// Path is the path of the binary in the container.
 	Path = runtime.ControlDir + "/guard"
 	// SocketFile and StopFile are names in the control directory.
 	SocketFile = "guard.sock"
@@ -54,7 +54,7 @@ const (
 	// kill the program attached as ID, or read no more of the connection dialled as ID. Not answered: its end is
 	OpCancel Op = "cancel"
 	OpStill  Op = "still" // stop every process but gauges, until go-on. Answered
-	OpGoOn   Op = "go-on" // let them go on. Not answered
+	OpGoOn   Op = "go-on" // resume them; not answered
 )
 
 // Request is a message of the peer.
@@ -194,7 +194,7 @@ func (c Command) check() error {
 	return nil
 }
 
-// DecodeReport decodes a report and refuses one that no guard writes.
+// DecodeReport decodes a report and refuses a report that a guard cannot write.
 func DecodeReport(b []byte) (Report, error) {
 	var r Report
 	if err := decode("report", b, MaxReport, &r); err != nil {

@@ -10,9 +10,9 @@ import (
 )
 
 const (
-	// stillRounds is how often the processes are looked through for such that began meanwhile.
+	// stillRounds is the number of scans for processes that started meanwhile.
 	stillRounds = 8
-	// stillTime is how long everything stands still at most, whatever becomes of the peer.
+	// stillTime is the longest time that all processes are stopped, even if the peer is gone.
 	stillTime = 40 * time.Second
 	// settleTime bounds the time until stopped processes stand.
 	settleTime = 250 * time.Millisecond
@@ -40,7 +40,7 @@ func (g *guard) still() error {
 				continue
 			}
 			if s := stateOf(pid); s == 0 || s == 'T' || s == 't' || s == 'Z' || s == 'X' {
-				continue // processes that the user's own program has stopped stay so afterwards
+				continue // processes that the program itself stopped stay stopped
 			}
 			if unix.Kill(pid, unix.SIGSTOP) == nil {
 				g.stopped[pid], found = true, true
@@ -87,7 +87,7 @@ func (g *guard) goOn() {
 	}
 }
 
-// stateOf is the letter of proc(5) for a process; 0 for one that is gone.
+// stateOf returns a process's state letter of proc(5); 0 if the process does not exist.
 func stateOf(pid int) byte {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {

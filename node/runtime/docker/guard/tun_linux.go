@@ -75,7 +75,7 @@ func configure(addr netip.Addr, bits, mtu int) error {
 			err = unix.IoctlIfreq(s, unix.SIOCSIFFLAGS, ifr)
 		}
 		if err != nil {
-			return fmt.Errorf("bringing it up: %w", err)
+			return fmt.Errorf("bringing the device up: %w", err)
 		}
 		return defaultRoute(s, gateway(addr, bits))
 	})
@@ -110,8 +110,8 @@ type rtentry struct {
 	irtt               uint16
 }
 
-// gateway is the first address of the prefix that is not the device's own. Nobody need have it: a TUN device resolves
-// none. gVisor takes no default route without one.
+// gateway returns the first address of the prefix that is not the device's own. No host needs it: a TUN device resolves
+// no addresses. gVisor accepts no default route without a gateway.
 func gateway(own netip.Addr, bits int) netip.Addr {
 	first := netip.PrefixFrom(own, bits).Masked().Addr().Next()
 	if first == own {
@@ -130,7 +130,7 @@ func defaultRoute(s int, via netip.Addr) error {
 	r.gateway.Family, r.gateway.Addr = unix.AF_INET, via.As4()
 	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(s), unix.SIOCADDRT, uintptr(unsafe.Pointer(&r)))
 	if errno != 0 {
-		return fmt.Errorf("making it the default route: %w", errno)
+		return fmt.Errorf("setting the default route: %w", errno)
 	}
 	return nil
 }

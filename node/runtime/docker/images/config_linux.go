@@ -28,11 +28,11 @@ type Config struct {
 	User                 string // as the image names it; "" is root
 	Volumes              []string
 
-	shelf string    // its name on the shelf; "" if it is not one that was pulled for an order
-	used  time.Time // when the shelf says that it was used last
+	shelf string    // its name on the shelf; "" if it was not pulled for an order
+	used  time.Time // last use, according to the shelf
 }
 
-// Images finds images on a container engine and brings those that it lacks.
+// Images finds images on a container engine and pulls missing ones.
 type Images struct {
 	engine *engine.Engine
 	fetch  *fetch.Client
@@ -49,7 +49,7 @@ func New(e *engine.Engine, client *fetch.Client, s *shelf.Shelf, max int64) *Ima
 // Use notes that an image is used, unless that was noted a short while ago.
 func (m *Images) Use(ctx context.Context, img Config) { m.shelf.Use(ctx, img.ID, img.shelf, img.used) }
 
-// Canonical is the name under which the engine knows an image by its digest, without a tag.
+// Canonical returns the engine's name of an image by its digest, without a tag.
 func Canonical(ref string) (string, error) {
 	if err := runtime.CheckImage(ref); err != nil {
 		return "", fmt.Errorf("%w: %w", runtime.ErrBadImage, err)
@@ -75,7 +75,7 @@ func (m *Images) Has(ctx context.Context, ref string) bool {
 	return err == nil
 }
 
-// Config looks an image up and checks that a container can be made of it.
+// Config finds an image and checks that a container can be made of it.
 func (m *Images) Config(ctx context.Context, ref string) (Config, error) {
 	name, err := Canonical(ref)
 	if err != nil {
@@ -95,7 +95,8 @@ func (m *Images) Config(ctx context.Context, ref string) (Config, error) {
 	return c, nil
 }
 
-// inspect finds an image on the shelf, or one that the engine has under that digest, as when its operator pulled it.
+// inspect finds an image on the shelf, or an image that the engine has under that digest, for example after a pull by
+// its operator.
 func (m *Images) inspect(ctx context.Context, name string) (found image.InspectResponse, tag string, err error) {
 	tag = shelf.Tag(name)
 	if found, err = m.engine.ImageInspect(ctx, tag); engine.Absent(err) {
@@ -104,7 +105,7 @@ func (m *Images) inspect(ctx context.Context, name string) (found image.InspectR
 	}
 	if engine.Absent(err) {
 		return found, "", &runtime.Failure{Class: runtime.ErrBadImage,
-			Advice: "it is not on this machine: pull it first"}
+			Advice: "not on this machine: pull the image first"}
 	}
 	return found, tag, m.engine.Explain(err)
 }
@@ -113,10 +114,10 @@ func (m *Images) inspect(ctx context.Context, name string) (found image.InspectR
 // image's name.
 func checkImage(found image.InspectResponse, platform string, limit int64) (Config, error) {
 	if p := found.Os + "/" + found.Architecture; p != platform {
-		return Config{}, fmt.Errorf("it is made for %.40s, this machine is %s", p, platform)
+		return Config{}, fmt.Errorf("platform: got %.40s, want %s", p, platform)
 	}
 	if found.Size > limit {
-		return Config{}, fmt.Errorf("it has %d MiB, at most %d", found.Size>>20, limit>>20)
+		return Config{}, fmt.Errorf("size: got %d MiB, want at most %d", found.Size>>20, limit>>20)
 	}
 	c := Config{ID: found.ID}
 	if found.Config == nil {
@@ -129,20 +130,20 @@ func checkImage(found image.InspectResponse, platform string, limit int64) (Conf
 		total += len(s) + 1
 	}
 	if total > runtime.MaxArgBytes {
-		return c, fmt.Errorf("its environment and command have %d bytes, at most %d", total, runtime.MaxArgBytes)
+		return c, fmt.Errorf("environment and command: got %d bytes, want at most %d", total, runtime.MaxArgBytes)
 	}
 	for _, kv := range c.Env {
 		if kv == "" || kv[0] == '=' || strings.Contains(kv, "\x00") {
-			return c, fmt.Errorf("its variable %.40q has no name", kv)
+			return c, fmt.Errorf("environment: variable %.40q: no name", kv)
 		}
 	}
 	if len(found.Config.Volumes) > MaxVolumes {
-		return c, fmt.Errorf("it declares %d volumes, at most %d", len(found.Config.Volumes), MaxVolumes)
+		return c, fmt.Errorf("volumes: got %d, want at most %d", len(found.Config.Volumes), MaxVolumes)
 	}
 	for v := range found.Config.Volumes {
 		clean := path.Clean("/" + v)
 		if Reserved(clean) {
-			return c, fmt.Errorf("it declares a volume at %.80q, which belongs to the runtime or the system", v)
+			return c, fmt.Errorf("volume %.80q: path belongs to the runtime or the system", v)
 		}
 		c.Volumes = append(c.Volumes, clean)
 	}

@@ -17,8 +17,8 @@ import (
 	"github.com/starling-network/starling/node/runtime/docker/shelf"
 )
 
-// Pull reads the image from its registry (package fetch) and gives it to the engine, which never reads from anywhere by
-// itself. Bytes are packed ones.
+// Pull downloads the image from its registry (package fetch) and gives it to the engine, which downloads nothing
+// itself. Bytes are compressed ones.
 func (m *Images) Pull(
 	ctx context.Context, ref string, auth *runtime.RegistryAuth, progress func(done, total int64),
 ) error {
@@ -35,7 +35,7 @@ func (m *Images) Pull(
 		return err
 	}
 	defer done()
-	if m.Has(ctx, ref) { // somebody else has pulled it
+	if m.Has(ctx, ref) { // another caller has pulled it
 		return nil
 	}
 	err = m.pull(ctx, name, auth, progress)
@@ -80,7 +80,7 @@ func (m *Images) pull(
 func (m *Images) promises(img *fetch.Image) error {
 	var says image.InspectResponse // a configuration has the same names but for their case
 	if err := json.Unmarshal(img.JSON, &says); err != nil {
-		return &runtime.Failure{Class: runtime.ErrBadImage, Advice: "its configuration is malformed", Cause: err}
+		return &runtime.Failure{Class: runtime.ErrBadImage, Advice: "image configuration: malformed", Cause: err}
 	}
 	if _, err := checkImage(says, m.engine.Platform, m.max); err != nil {
 		return &runtime.Failure{Class: runtime.ErrBadImage, Advice: err.Error()}
@@ -96,7 +96,7 @@ func (m *Images) load(ctx context.Context, write func(ctx context.Context, w io.
 	written := make(chan error, 1)
 	go func() {
 		err := write(writing, in)
-		written <- err // before the engine can hear of it
+		written <- err // before the engine gets the error
 		_ = in.CloseWithError(err)
 	}()
 	res, err := m.engine.ImageLoad(ctx, archive{out}, client.ImageLoadWithQuiet(true))
@@ -117,8 +117,8 @@ func (m *Images) load(ctx context.Context, write func(ctx context.Context, w io.
 	return m.loadError(ctx, err)
 }
 
-// archive is the read side of an archive's pipe. A client closes it when the engine takes no more; the client's own
-// error then says why.
+// archive is the read side of an archive's pipe. A client closes it when the engine accepts no more data; the client's
+// error then has the reason.
 type archive struct{ *io.PipeReader }
 
 func (a archive) Close() error { return a.CloseWithError(errClosed) }
@@ -135,10 +135,10 @@ func (m *Images) loadError(ctx context.Context, err error) error {
 	case engine.Disconnected(err):
 		return m.engine.Explain(err)
 	case strings.Contains(err.Error(), "no space left"):
-		return &runtime.Failure{Class: runtime.ErrNoRoom, Advice: "another provider may have it, or this one later",
+		return &runtime.Failure{Class: runtime.ErrNoRoom, Advice: "use another provider, or try later",
 			Cause: err}
 	}
-	return &runtime.Failure{Class: runtime.ErrBadImage, Advice: "the container engine cannot unpack it", Cause: err}
+	return &runtime.Failure{Class: runtime.ErrBadImage, Advice: "the engine cannot unpack the image", Cause: err}
 }
 
 // readLoad follows the engine's messages to their end.
@@ -175,10 +175,10 @@ func (m *Images) loaded(ctx context.Context, img *fetch.Image, tag string) error
 		}
 		err = &runtime.Failure{Class: runtime.ErrBadImage, Advice: err.Error()}
 	} else {
-		err = fmt.Errorf("%w: it has %s", errNotLoaded, found.ID)
+		err = fmt.Errorf("%w: got %s", errNotLoaded, found.ID)
 	}
 	_ = m.shelf.Remove(context.WithoutCancel(ctx), tag)
 	return err
 }
 
-var errNotLoaded = errors.New("the engine has another image than it was given")
+var errNotLoaded = errors.New("image ID in the engine: mismatch")

@@ -76,7 +76,7 @@ func (l *Line) Close() {
 	}
 }
 
-// Greet says the first words to the guard and hears its first.
+// Greet sends the first request to the guard and returns its first answer.
 func (l *Line) Greet(ctx context.Context, req guard.Request, files ...*os.File) (guard.Answer, error) {
 	return Greet(ctx, l.connection(), req, files...)
 }
@@ -152,7 +152,7 @@ func (l *Line) Begin(
 	req.ID = l.nextID
 	c := &call{answers: make(chan Answer, 2)}
 	if err := l.conn.Send(req, files...); err != nil {
-		return nil, 0, nil, fmt.Errorf("%w: asking its guard: %w", runtime.ErrEnded, err)
+		return nil, 0, nil, fmt.Errorf("%w: requesting from the guard: %w", runtime.ErrEnded, err)
 	}
 	l.pending[req.ID] = c
 	return c.answers, req.ID, func() {

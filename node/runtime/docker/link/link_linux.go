@@ -17,16 +17,17 @@ import (
 const (
 	// ReadyPatience bounds the time from a started container to its guard's first word, and of the program's start.
 	ReadyPatience = 30 * time.Second
-	// acceptSlice is how often a container is looked at that should have a guard and does not connect.
+	// acceptSlice is the interval between checks of a container whose guard has not connected yet.
 	acceptSlice = 250 * time.Millisecond
 	// tokenPatience bounds the time from a guard's connection to its token. A program that keeps connecting keeps its
 	// own guard away.
 	tokenPatience = time.Second
 )
 
-// Engine knows which containers run.
+// Engine reports whether a container runs.
 type Engine interface {
-	// Lives returns nil if a container runs, and otherwise an error that names its end, or the engine's failure.
+	// Lives returns nil if a container runs. Otherwise it returns an error that names the container's end, or the
+	// engine's failure.
 	Lives(ctx context.Context, container string) error
 }
 
@@ -45,8 +46,8 @@ func Listen(control string) (*net.UnixListener, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listening for the guard: %w", err)
 	}
-	l.SetUnlinkOnClose(false) // that name is gone by then
-	// The program's user may be another one; the directory above lets nobody else come here.
+	// The program's user may be another one; the permissions of the directory above exclude other users.
+	l.SetUnlinkOnClose(false)
 	if err := os.Chmod(path, 0o666); err != nil {
 		_ = l.Close()
 		return nil, fmt.Errorf("opening socket to the guard: %w", err)
@@ -54,9 +55,9 @@ func Listen(control string) (*net.UnixListener, error) {
 	return l, nil
 }
 
-// Accept waits for the guard of a container: a connection with the token. An empty token, at a start, when no program
-// runs yet, accepts any connection. pid is a process of the container: the guard, or the process that makes connections
-// for it in a sandbox with a kernel of its own.
+// Accept waits for the guard of a container: a connection with the token. An empty token accepts any connection; it is
+// used at a start, before a program runs. pid is a process of the container: the guard, or the process that connects
+// for it in a sandbox with its own kernel.
 func Accept(
 	ctx context.Context, l *net.UnixListener, e Engine, container, token string, patience time.Duration,
 ) (conn *guard.Conn, pid int, err error) {
@@ -88,7 +89,7 @@ func Accept(
 		}
 		_ = conn.Close()
 		if token == "" {
-			return nil, 0, fmt.Errorf("%w: its containers are not processes of this machine", runtime.ErrEngine)
+			return nil, 0, fmt.Errorf("%w: containers are not processes of this machine", runtime.ErrEngine)
 		}
 	}
 	return nil, 0, ctx.Err()
@@ -106,7 +107,7 @@ func shows(conn *guard.Conn, token string) bool {
 	return err == nil && subtle.ConstantTimeCompare([]byte(a.Token), []byte(token)) == 1
 }
 
-// Greet says the first words to a guard and hears its first.
+// Greet sends the first request to a guard and returns its first answer.
 func Greet(ctx context.Context, conn *guard.Conn, req any, files ...*os.File) (guard.Answer, error) {
 	_ = conn.SetDeadline(time.Now().Add(ReadyPatience))
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })

@@ -115,7 +115,7 @@ func (c *config) write(bundle string) error {
 	return nil
 }
 
-// takeLayer removes the mount that names the layer, and returns its source; "" if there is none.
+// takeLayer removes the mount of the layer and returns its source; "" if there is none.
 func (c *config) takeLayer() string {
 	i := slices.IndexFunc(c.mounts, func(m mount) bool { return m.Destination == LayerPath })
 	if i < 0 {
@@ -143,8 +143,8 @@ func (c *config) check() error {
 	return nil
 }
 
-// keepVolumes leaves out the file systems in memory that stand for /run and the volumes of the image: they are parts of
-// the layer. Secrets stay in memory.
+// keepVolumes removes the in-memory file systems at /run and at the image's volumes: these directories are parts of the
+// layer. Secrets stay in memory.
 func (c *config) keepVolumes() {
 	memory := []string{"/dev", "/proc", "/sys", runtime.SecretsDir}
 	c.mounts = slices.DeleteFunc(c.mounts, func(m mount) bool {
@@ -154,8 +154,8 @@ func (c *config) keepVolumes() {
 	})
 }
 
-// takeFiles removes the bind mounts of files that the container gets as its own, and returns their sources by target.
-// There are none in a member of a cluster: the peer changes these files while the container runs.
+// takeFiles removes the bind mounts of files that the container gets as copies, and returns their sources by target. In
+// a member of a cluster there are none: the peer changes these files while the container runs.
 func (c *config) takeFiles() map[string]string {
 	sources := map[string]string{}
 	if slices.ContainsFunc(c.mounts, func(m mount) bool { return m.Destination == runtime.OverlayDir }) {
@@ -171,7 +171,7 @@ func (c *config) takeFiles() map[string]string {
 	return sources
 }
 
-// pingGroups is the groups whose programs may open sockets for pings without a capability.
+// pingGroups is the sysctl of the groups whose programs may open ping sockets without a capability.
 const pingGroups = "net.ipv4.ping_group_range"
 
 // enter gives the container the user namespace at a path, with the range that begins at base, and a root.

@@ -41,8 +41,8 @@ func readFiles(sources map[string]string) (map[string][]byte, error) {
 	return files, nil
 }
 
-// fillRoot writes the container's own files into its root, and makes /run a mount of itself: nobody in the container
-// can then rename it, with the directory of the guard in it, and have another one in its place.
+// fillRoot writes the container's own files into its root and mounts /run on itself. Otherwise root of the container
+// could replace /run, and with it the guard's directory.
 func (b *builder) fillRoot(cfg *config, root string, base uint32) error {
 	dir, err := os.OpenFile(root, os.O_RDONLY|unix.O_DIRECTORY, 0)
 	if err != nil {

@@ -39,7 +39,7 @@ func (l *layer) check() error {
 			s.Uid, s.Gid, FirstBase, uint32(lastBase))
 	}
 	if s.Mode&0o077 != 0 {
-		return fmt.Errorf("mode: got %#o, want one that is the owner's alone", s.Mode&0o777)
+		return fmt.Errorf("mode: got %#o, want no rights for group and others", s.Mode&0o777)
 	}
 	if names, err := l.dir.Readdirnames(1); !errors.Is(err, io.EOF) {
 		return fmt.Errorf("content: got %q, %v, want none", names, err)
@@ -72,7 +72,7 @@ func (l *layer) fill(image string) error {
 	return nil
 }
 
-// inRange returns the user of this machine that stands for one of the image.
+// inRange returns the user of this machine that an image's user is mapped to.
 func (l *layer) inRange(id uint32) int {
 	if id >= RangeSize {
 		id = 0

@@ -29,7 +29,7 @@ type command struct {
 	args    []string
 	creates bool   // a container
 	bundle  string // its directory
-	log     string // file for errors, in JSON; "" is none
+	log     string // file for errors, in JSON; "" if none
 }
 
 // parse finds the parts of a command line that matter here: an engine writes each option and its value as two words.
@@ -63,7 +63,7 @@ func run(c command) error {
 			return fmt.Errorf("preparing container: %w", err)
 		}
 	}
-	// The calling thread may be in a mount namespace of its own, which runc is to be in.
+	// The calling thread may have its own mount namespace, in which runc must run.
 	err = unix.Exec(runc, append([]string{runc}, c.args...), os.Environ())
 	return fmt.Errorf("starting %s: %w", runc, err)
 }
@@ -81,7 +81,7 @@ func findRunc() (string, error) {
 	return "", errors.New("runc: not found in PATH")
 }
 
-// report writes an error where the engine reads those of runc.
+// report writes an error to the file from which the engine reads runc's errors.
 func (c command) report(err error) {
 	if c.log == "" {
 		return

@@ -44,7 +44,7 @@ func userNamespace(base uint32) (ns *os.File, err error) {
 	return ns, nil
 }
 
-// Confirm checks that a process has the users of a runtime.Spec.User, and root of this machine is none of them.
+// Confirm checks that a process has the users of a runtime.Spec.User, without this machine's root.
 func Confirm(pid int, user uint32) error {
 	for _, name := range []string{"uid_map", "gid_map"} {
 		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/%s", pid, name))
@@ -80,7 +80,7 @@ func actAs(user uint32) error {
 	return nil
 }
 
-// ownMounts gives the thread of the caller, which must be locked, a mount namespace of its own.
+// ownMounts gives the caller's thread, which must be locked, its own mount namespace.
 func ownMounts() error {
 	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
 		return fmt.Errorf("making mount namespace: %w", err)

@@ -12,9 +12,9 @@ const (
 
 	// RangeSize is how many users and groups a container has.
 	RangeSize = 1 << 16
-	// FirstBase is the first user of the first range. The numbers from here to the end of the last range are above
-	// those of distributions, subordinate users, systemd's containers and SSSD's directories (up to 2,000,200,000), and
-	// below those that systemd calls foreign (from 2,147,352,576).
+	// FirstBase is the first user of the first range. The numbers up to the last range's end are above the users of
+	// distributions, subordinate users, systemd's containers and SSSD's directories (up to 2,000,200,000). They are
+	// below the users that systemd calls foreign (from 2,147,352,576).
 	FirstBase = 2_000_224_256
 	// lastBase is of runtime.MaxUser.
 	lastBase = FirstBase + runtime.MaxUser*RangeSize

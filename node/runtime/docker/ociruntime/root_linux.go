@@ -14,9 +14,9 @@ import (
 	"github.com/starling-network/starling/node/runtime/volume"
 )
 
-// prepare changes the configuration of a container with a layer. The thread of the caller is in a mount namespace of
-// the container's afterwards, and in the network namespace that the container joins, if any: runc could not enter one
-// that belongs to this machine once it is in the user namespace.
+// prepare changes the configuration of a container with a layer. Afterwards the caller's thread is in the container's
+// mount namespace, and in the network namespace that the container joins, if any. From the user namespace, runc could
+// not enter a network namespace of this machine.
 func prepare(c command) error {
 	cfg, err := readConfig(c.bundle)
 	if err != nil {
@@ -125,8 +125,8 @@ func overlayAt(table, root string) (dirs []string, err error) {
 	return dirs, nil
 }
 
-// places are directories that everybody may pass and that hold nothing of the system. One of them holds the container's
-// mounts, in its mount namespace alone.
+// places are world-accessible directories without system files. One of them holds the container's mounts, in its mount
+// namespace only.
 var places = []string{"/mnt", "/media", "/srv", "/boot", "/opt"}
 
 // emptyPlace returns the first place that none of the used paths lies in.
@@ -140,7 +140,7 @@ func emptyPlace(used []string) (string, error) {
 			return p, nil
 		}
 	}
-	return "", fmt.Errorf("none of %s is a directory that everybody may pass and that the engine does not use",
+	return "", fmt.Errorf("mount directory: none of %s is a world-accessible directory that the engine does not use",
 		strings.Join(places, ", "))
 }
 
@@ -170,7 +170,7 @@ func (b *builder) close() {
 	}
 }
 
-// cloneTree clones the mount that shows a path, with attributes on top of its own.
+// cloneTree clones the mount at a path, with attr in addition to its own attributes.
 func cloneTree(path string, recursive bool, attr unix.MountAttr) (clone, error) {
 	flags := uint(unix.OPEN_TREE_CLONE | unix.OPEN_TREE_CLOEXEC)
 	set := uint(unix.AT_EMPTY_PATH)
@@ -202,7 +202,7 @@ func (b *builder) cloneImage(lower []string, l *layer) (err error) {
 	for _, dir := range lower {
 		c, err := cloneTree(dir, false, attr)
 		if errors.Is(err, unix.EINVAL) {
-			err = fmt.Errorf("%w: its file system has no idmapped mounts", err)
+			err = fmt.Errorf("%w: the file system has no idmapped mounts", err)
 		}
 		if err != nil {
 			return err

@@ -1,7 +1,7 @@
 // Package passwd finds the user of a container in the files /etc/passwd and /etc/group of its image, as Docker does.
-// The files are a stranger's: their size and that of a line are bounded, and a line that is no entry is passed over.
+// The files are untrusted: their size and line lengths are bounded, and malformed lines are skipped.
 //
-// It reads files through an fs.FS and knows nothing else of the machine.
+// It reads files only through an fs.FS.
 package passwd
 
 import (
@@ -106,7 +106,7 @@ func findGroup(files fs.FS, group string) (uint32, error) {
 	return uint32(number), nil
 }
 
-// groupsOf returns the groups that name a user as a member, beside its own.
+// groupsOf returns the groups that name a user as a member, in addition to its own.
 func groupsOf(files fs.FS, user string, own uint32) (groups []uint32, err error) {
 	if user == "" {
 		return nil, nil
@@ -125,8 +125,8 @@ func groupsOf(files fs.FS, user string, own uint32) (groups []uint32, err error)
 	return groups, nil
 }
 
-// eachEntry calls entry with the fields of each line that has so many, until entry returns false. A file that is not
-// there has none. Anything but a file is an error: it could be read without end, or block.
+// eachEntry calls entry with the fields of each line with the given number of fields, until entry returns false. A
+// missing file has no lines. Anything but a regular file is an error: it could be endless, or block.
 func eachEntry(files fs.FS, name string, fields int, entry func([]string) bool) error {
 	f, err := files.Open(name)
 	if errors.Is(err, fs.ErrNotExist) {

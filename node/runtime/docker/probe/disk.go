@@ -70,7 +70,7 @@ func starve(dir string) {
 		}
 		_ = f.Close()
 	}
-	for i := range min(files, 200) { // room for those that follow
+	for i := range min(files, 200) { // room for later files
 		_ = os.Remove(filepath.Join(dir, "empty"+strconv.Itoa(i)))
 	}
 	var wg sync.WaitGroup

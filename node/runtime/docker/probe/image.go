@@ -24,7 +24,7 @@ func try(what string, err error) {
 
 func write(name string) error { return os.WriteFile(name, []byte("x"), 0o600) }
 
-// asIs does what programs of ordinary images do, as their user and with a helper that is root's.
+// asIs does typical operations of ordinary images, as their user and with a helper that is root's.
 func asIs() {
 	groups, _ := os.Getgroups()
 	dir, _ := os.Getwd()

@@ -1,7 +1,6 @@
 //go:build linux
 
-// Command probe is a program that looks for the limits of its container and misbehaves, for the tests of package
-// docker.
+// Command probe is a program that tests the limits of its container and misbehaves, for the tests of package docker.
 package main
 
 import (
@@ -31,22 +30,22 @@ func main() {
 		"flood":  flood,                                    // print without end
 		"fill":   func() { fill(args[1], false, false) },   // write files into a directory without end
 		"write":  func() { fill(args[1], false, true) },    // write files until that fails
-		"hide":   func() { fill(args[1], true, false) },    // the same with files that have no name any more
-		"deny":   func() { deny(args[1]) },                 // the same in a directory that nobody may read
+		"hide":   func() { fill(args[1], true, false) },    // the same with deleted open files
+		"deny":   func() { deny(args[1]) },                 // the same in an unreadable directory
 		"starve": func() { starve(args[1]) },               // many empty files, then large ones, until the disk is full
 		"hoard":  hoard,                                    // take and keep every inotify instance of its user
 		"fsync":  func() { fsync(args[1]) },                // write little and sync without end; print the rate
 		"owned":  func() { owned(args[1], args[2]) },       // read a file of one directory, write one into another
 		"reach":  func() { reach(os.Args[2:]) },            // which addresses can be reached; +ADDRESS is to be
-		"down":   func() { bulk(args[1], args[2], false) }, // read so many MiB from an address
-		"up":     func() { bulk(args[1], args[2], true) },  // send so many MiB to an address that reads them
-		"lookup": func() { lookup(args[1]) },               // ask for a name
+		"down":   func() { bulk(args[1], args[2], false) }, // read n MiB from an address
+		"up":     func() { bulk(args[1], args[2], true) },  // send n MiB to an address that reads them
+		"lookup": func() { lookup(args[1]) },               // resolve a name
 		"serve":  func() { serve(args[1], args[2]) },       // print a line to every client
-		"answer": func() { answer(args[1], args[2]) },      // send the first client so many bytes and end
-		"term":   term,                                     // print and exit with 4 when asked to end
+		"answer": func() { answer(args[1], args[2]) },      // send n bytes to the first client and end
+		"term":   term,                                     // on a stop request, print and exit with 4
 		"crash":  crash,                                    // as a program without Go's own handlers does
 		"stead":  stead,                                    // pose as the guard to every client
-		"asis":   asIs,                                     // print the user and what it can do in an ordinary image
+		"asis":   asIs,                                     // print the user and its abilities in an ordinary image
 		"root":   func() { root(os.Args[2:]) },             // change files as root of the container
 		"escape": escape,                                   // print the ways out of a user namespace
 		"guard":  attackGuard,                              // print the reachable parts of the guard
@@ -122,7 +121,7 @@ func crash() {
 
 // nodes serves at every address and dials another until it answers.
 func nodes(line, other string) {
-	go greet(listen("0.0.0.0:7000"), line) // its addresses are said before the other is asked
+	go greet(listen("0.0.0.0:7000"), line) // its addresses are printed before line is read
 	for {
 		c, err := net.DialTimeout("tcp", other, time.Second)
 		if err != nil {

@@ -45,7 +45,7 @@ func reach(addrs []string) {
 	fmt.Println(strings.Join(results, "\n"))
 }
 
-// bulk moves so many MiB to or from an address and prints how many milliseconds that took.
+// bulk transfers a number of MiB to or from an address and prints the duration in milliseconds.
 func bulk(addr, mib string, up bool) {
 	n, err := strconv.ParseInt(mib, 10, 64)
 	var c net.Conn

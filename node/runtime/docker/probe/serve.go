@@ -13,7 +13,7 @@ import (
 
 func serve(addr, line string) { greet(listen(addr), line) }
 
-// listen says its addresses.
+// listen prints its addresses.
 func listen(addr string) net.Listener {
 	l, err := net.Listen("tcp", addr)
 	if err != nil {

@@ -16,14 +16,14 @@ func OverlaySource(dir, path string) string {
 	return filepath.Join(dir, FilesDir, filepath.Base(path))
 }
 
-// prepareOverlay makes the directories that an execution with an overlay has besides, and its files.
+// prepareOverlay makes the additional directories and files of an execution with an overlay.
 func prepareOverlay(s runtime.Spec) error {
 	for _, dir := range []string{NetDir, FilesDir, filepath.Join(FilesDir, filepath.Base(runtime.OverlayDir))} {
 		dir = filepath.Join(s.Dir, dir)
 		if err := os.Mkdir(dir, 0o755); err != nil {
 			return err
 		}
-		// whatever the peer's mask is: the container's user may be another one
+		// regardless of umask: the container's user may be another one
 		if err := os.Chmod(dir, 0o755); err != nil {
 			return err
 		}

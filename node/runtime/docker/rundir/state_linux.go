@@ -65,7 +65,7 @@ func DecodeState(b []byte) (State, error) {
 	return s, nil
 }
 
-// ReadState reads the state of the execution in a directory; fs.ErrNotExist where there is none.
+// ReadState reads the state of the execution in a directory. It returns fs.ErrNotExist if there is none.
 func ReadState(dir string) (State, error) {
 	b, err := readFile(filepath.Join(dir, stateFile))
 	if err != nil {

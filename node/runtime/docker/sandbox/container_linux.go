@@ -22,16 +22,15 @@ import (
 )
 
 const (
-	// GuardMiB and GuardPids are the guard's allowance beside the program's.
+	// GuardMiB and GuardPids are the guard's allowance in addition to the program's.
 	GuardMiB = 24
 	// GaugeMiB is the allowance of a probe of the lease beside both: it must not cost the program its memory.
 	GaugeMiB = 32
-	// kernelMiB is the allowance of an OCI runtime of the operator's choice beside all three: it may bring a kernel of
-	// its own.
+	// kernelMiB is the additional allowance for an OCI runtime of the operator, which may have its own kernel.
 	kernelMiB = 64
 	GuardPids = 32
-	// ioWeight is that of a container's disk accesses, where the disk's scheduler knows weights; an engine's default is
-	// 500.
+	// ioWeight is the weight of a container's disk accesses, if the disk's scheduler has weights; an engine's default
+	// is 500.
 	ioWeight = 100
 	// WriteIOPS is how many times in a second a container may write to its volume, up to about a MiB each time: a loop
 	// of small writes that are all waited for would have the whole disk wait.
@@ -112,8 +111,8 @@ func (m *Maker) Command(s runtime.Spec, img images.Config) (guard.Command, error
 func (m *Maker) Container(s runtime.Spec, img images.Config) *container.Config {
 	env := []string{engine.VisibleDevices + "=" + engine.Visible(s.GPUs)}
 	for _, kv := range img.Env {
-		// A name alone removes the image's variable: it is for the program, not for the guard. The image's requirements
-		// of a driver are for NVIDIA's hook.
+		// A name without a value removes the image's variable: variables are for the program, not for the guard. The
+		// image's driver requirements are for NVIDIA's hook.
 		k, _, _ := strings.Cut(kv, "=")
 		if k != engine.VisibleDevices && !strings.HasPrefix(k, "NVIDIA_REQUIRE_") {
 			env = append(env, k)

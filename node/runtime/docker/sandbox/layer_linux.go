@@ -71,7 +71,7 @@ func (m *Maker) Identity(s runtime.Spec, img images.Config) *guard.Identity {
 }
 
 // Confirm checks that a process of the container of a spec with a layer is in a user namespace with the spec's range.
-// Without one its root would be that of this machine.
+// Otherwise its root would be root of this machine.
 func (m *Maker) Confirm(s runtime.Spec, pid int) error {
 	if !m.Layered(s) {
 		return nil

@@ -13,14 +13,14 @@ import (
 	"github.com/starling-network/starling/node/runtime/docker/images"
 )
 
-// systemDirs are never shown to a container, nor is anything that holds them.
+// systemDirs are never mounted in a container, nor are their parents.
 var systemDirs = []string{
 	"/proc", "/sys", "/dev", "/etc", "/boot",
 	"/run/docker.sock", "/var/run/docker.sock", "/run/containerd", "/run/docker",
 }
 
-// Mounts resolves the mounts' directories, refuses those that would open the machine or the engine to the program, and
-// says how the writable ones are held to the disk limit.
+// Mounts resolves the mounts' directories and returns how the disk limit of writable ones is enforced. It refuses
+// directories that would expose the machine or the engine to the program.
 func (m *Maker) Mounts(s runtime.Spec) ([]mount.Mount, disk.Held, error) {
 	var mounts []mount.Mount
 	var writable []string

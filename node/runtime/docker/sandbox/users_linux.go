@@ -32,11 +32,11 @@ func (m *Maker) TryUsers(log *slog.Logger) {
 	case m.engine.Mapped && m.engine.Shift == nil:
 		err = errors.New("the engine is rootless")
 	case err == nil && info.Mode()&0o005 != 0o005:
-		err = fmt.Errorf("%s cannot be run by everybody: chmod o+rx %s", m.guard, m.guard)
+		err = fmt.Errorf("%s: not executable for all users: chmod o+rx %s", m.guard, m.guard)
 	}
 	if err != nil {
 		m.noUsers = err
-		log.Warn("programs of all leases have one user, who can use up what the kernel gives to each user",
+		log.Warn("programs of all leases share one user and the kernel's limits per user",
 			"reason", err)
 	}
 }

@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// Repository is the repository of an engine that images are in which were pulled for orders. Nobody can have a
-	// registry there (RFC 6761).
+	// Repository is the engine's repository of images that were pulled for orders. No registry can exist at this host
+	// (RFC 6761).
 	Repository = "starling.invalid/order"
 	// keepUsed is the time that an image is kept after its use, however full the disk is: a pulled image is about to be
 	// started.
@@ -25,9 +25,9 @@ const (
 	noteUse = 5 * time.Minute
 )
 
-// Shelf is an engine's images that were pulled for orders, of all peers that share it: each under a name of ours. The
-// engine's time of the last tag is the time of the last use, so that nothing has to be kept beside the engine. An image
-// goes with the last of its names, and not while a container is made of it; names that others gave it stay.
+// Shelf is an engine's images that were pulled for orders by all peers that share it, each under a name in Repository.
+// The engine's time of the last tag is the time of the last use, so no other record is needed. Removing an image's last
+// name deletes it, unless a container uses it. Names outside Repository are kept.
 type Shelf struct {
 	floor int64 // bytes that stay free
 	full  int64 // percent
@@ -40,7 +40,7 @@ type Shelf struct {
 	planned int64      // bytes that pulls may still take
 }
 
-// New returns the shelf of a store. freeMiB of its disk stay free; above percent of it, images are removed.
+// New returns the shelf of a store. At least freeMiB of its disk stay free; above percent of it, images are removed.
 func New(store Store, freeMiB, percent uint32, log *slog.Logger) *Shelf {
 	return &Shelf{floor: int64(freeMiB) << 20, full: int64(min(percent, 100)), log: log, store: store}
 }
@@ -67,7 +67,7 @@ func (s *Shelf) Use(ctx context.Context, id, tag string, used time.Time) {
 // Remove takes an image from the shelf.
 func (s *Shelf) Remove(ctx context.Context, tag string) error { return s.store.Remove(ctx, tag) }
 
-// Pulling waits until nobody else pulls the image. The returned function lets the next one do so.
+// Pulling waits until no other caller pulls the image. The returned function lets the next caller pull it.
 func (s *Shelf) Pulling(ctx context.Context, tag string) (done func(), err error) {
 	mine := make(chan struct{})
 	for {
@@ -119,8 +119,8 @@ func (p *Plan) End(ctx context.Context) {
 	}
 }
 
-// clear removes images, the one that was used longest ago first, until need bytes can be taken, the disk is not too
-// full then, and the floor stays free. Only that the floor cannot be kept is an error.
+// clear removes images, least recently used first, until need bytes fit, the disk is within its limit, and the floor
+// stays free. It returns an error only if the floor cannot be kept.
 func (s *Shelf) clear(ctx context.Context, need int64) error {
 	var old []Shelved
 	for listed := false; ; {
@@ -150,8 +150,8 @@ func (s *Shelf) clear(ctx context.Context, need int64) error {
 		if free-need >= s.floor {
 			return nil
 		}
-		return &runtime.Failure{Class: runtime.ErrNoRoom, Advice: "another provider may have it, or this one later",
-			Cause: fmt.Errorf("%d MiB are needed, %d MiB are free, of which %d MiB stay so",
+		return &runtime.Failure{Class: runtime.ErrNoRoom, Advice: "use another provider, or try later",
+			Cause: fmt.Errorf("image: %d MiB needed, %d MiB free, of which %d MiB are reserved",
 				need>>20, free>>20, s.floor>>20)}
 	}
 }

@@ -7,7 +7,7 @@ import (
 
 // Store is the images on the shelf, and the disk that they lie on.
 type Store interface {
-	// Usage returns the bytes of the disk that are free, and all of them; false where it cannot be seen.
+	// Usage returns the bytes of the disk that are free, and all of them; false if unknown.
 	Usage() (free, size int64, ok bool)
 	// List returns the images on the shelf.
 	List(ctx context.Context) ([]Shelved, error)

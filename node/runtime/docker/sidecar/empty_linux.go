@@ -20,8 +20,8 @@ const EmptyTag = "starling-sidecar:1"
 // emptyTar is an archive of nothing: two blocks of zeros.
 var emptyTar = make([]byte, 1024)
 
-// emptyImage is the image of sidecars. It has no file, so it need not come from anywhere: a tenant's image would bring
-// layers to stack, links and volumes to look out for, and variables that mean something to hooks.
+// emptyImage is the image of sidecars. It has no file and needs no download. A tenant's image would bring layers,
+// links, volumes and variables that hooks read.
 type emptyImage struct {
 	mu sync.Mutex
 	id string

@@ -25,7 +25,7 @@ const (
 	// MiB and Pids are the allowance of a sidecar: a guard that waits.
 	MiB  = 32
 	Pids = 32
-	// TunDevice is given to sidecars alone.
+	// TunDevice is available only to sidecars.
 	TunDevice = "/dev/net/tun"
 )
 
@@ -113,7 +113,7 @@ func (m *Maker) create(ctx context.Context, s runtime.Spec) (id string, err erro
 		}
 		cfg, host := m.config(s, image)
 		id, err := m.engine.Create(ctx, cfg, host, engine.SidecarName(s.Dir))
-		if err == nil || again || !engine.Absent(err) { // somebody may have cleaned the engine of images
+		if err == nil || again || !engine.Absent(err) { // the image may have been removed from the engine
 			return id, err
 		}
 	}
@@ -147,9 +147,9 @@ func (m *Maker) config(s runtime.Spec, image string) (*container.Config, *contai
 	}
 }
 
-// overlaySysctls are set in the network of an execution before anybody is in it: no IPv6, pings and low ports without a
-// capability, packets that shrink where the way takes no larger ones, and BBR where the machine allows it, since it
-// does not take loss for congestion.
+// overlaySysctls are set in the network of an execution before a container joins it. They disable IPv6, allow pings and
+// low ports without a capability, and probe for a smaller path MTU. They select BBR where the machine allows it, since
+// it does not treat loss as congestion.
 func (m *Maker) overlaySysctls() map[string]string {
 	// The program's groups may be any of this machine. An engine that maps users has fewer.
 	groups := "0 2147483647"
@@ -171,7 +171,7 @@ func (m *Maker) overlaySysctls() map[string]string {
 	return set
 }
 
-// Join makes a container one of those in the sidecar's network: it has no network, name or files of such of its own.
+// Join configures a container to join the sidecar's network, without its own network, host name or network files.
 func (m *Maker) Join(s runtime.Spec, cfg *container.Config, host *container.HostConfig) {
 	cfg.Hostname = ""
 	host.NetworkMode = container.NetworkMode("container:" + engine.SidecarName(s.Dir))

@@ -48,7 +48,7 @@ func (s *Sidecar) Watch() {
 	}
 }
 
-// Ask puts a question and waits for its answer.
+// Ask sends a request and returns its answer.
 func (s *Sidecar) Ask(ctx context.Context, req guard.NetRequest) (link.Answer, error) {
 	s.asking.Lock()
 	defer s.asking.Unlock()
@@ -60,7 +60,7 @@ func (s *Sidecar) Ask(ctx context.Context, req guard.NetRequest) (link.Answer, e
 	s.nextID++
 	req.ID = s.nextID
 	if err := s.conn.Send(req); err != nil {
-		return link.Answer{}, fmt.Errorf("%w: asking for its network: %w", runtime.ErrEnded, err)
+		return link.Answer{}, fmt.Errorf("%w: requesting the network: %w", runtime.ErrEnded, err)
 	}
 	for {
 		select {
@@ -80,7 +80,7 @@ func (s *Sidecar) Ask(ctx context.Context, req guard.NetRequest) (link.Answer, e
 	}
 }
 
-// End lets a sidecar end that nobody needs any more.
+// End ends a sidecar that is no longer needed.
 func (s *Sidecar) End() {
 	_ = s.conn.Send(guard.NetRequest{Op: guard.NetEnd})
 }

@@ -46,7 +46,7 @@ func (m *Maker) CanOverlay(ctx context.Context) error {
 	switch {
 	case err == nil:
 		t.passed = true
-	case ctx.Err() != nil || errors.Is(err, runtime.ErrEngine): // says nothing about overlays
+	case ctx.Err() != nil || errors.Is(err, runtime.ErrEngine): // no result about overlays
 		return err
 	default:
 		if !errors.Is(err, runtime.ErrNoOverlay) {
@@ -64,17 +64,17 @@ func (m *Maker) hasOverlay() error {
 		return fmt.Errorf("%w: this machine has no %s: modprobe tun", runtime.ErrNoOverlay, TunDevice)
 	}
 	if m.engine.Mapped && info.Mode()&0o006 != 0o006 {
-		return fmt.Errorf("%w: the engine maps users, and %s is not everybody's: chmod 0666 %s",
+		return fmt.Errorf("%w: %s: not accessible to the engine's mapped users: chmod 0666 %s",
 			runtime.ErrNoOverlay, TunDevice, TunDevice)
 	}
 	if info, err := os.Stat(m.cfg.Guard); err != nil || info.Mode()&0o005 != 0o005 {
-		return fmt.Errorf("%w: %s cannot be run by everybody, as it must in its container: chmod o+rx %s",
+		return fmt.Errorf("%w: %s: not executable for all users: chmod o+rx %s",
 			runtime.ErrNoOverlay, m.cfg.Guard, m.cfg.Guard)
 	}
 	return nil
 }
 
-// tryOverlay makes a sidecar that nobody joins. The next New finds the remains after a kill as any other.
+// tryOverlay starts a sidecar that no container joins. After a kill, the next New removes the remains.
 func (m *Maker) tryOverlay(ctx context.Context) error {
 	dir, err := os.MkdirTemp(m.cfg.Scratch, "trial-")
 	if err != nil {
@@ -105,7 +105,7 @@ func (m *Maker) tryOverlay(ctx context.Context) error {
 	patient, cancel := context.WithTimeout(context.WithoutCancel(ctx), engine.EndPatience)
 	defer cancel()
 	if left := m.engine.Remove(patient, engine.SidecarName(dir)); left != nil {
-		m.cfg.Logger.Warn("the container of a trial is left for the next start of this peer to remove", "error", left)
+		m.cfg.Logger.Warn("cannot remove the container of a trial; the next start of this peer will", "error", left)
 	}
 	if err != nil {
 		return fmt.Errorf("trying an overlay: %w", err)

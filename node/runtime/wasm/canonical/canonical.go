@@ -25,8 +25,8 @@ import (
 // Magic begins every WebAssembly module of version 1.
 const Magic = "\x00asm\x01\x00\x00\x00"
 
-// Module returns a module with its NaNs made canonical, in at most so many bytes. It returns ErrNoModule for bytes that
-// do not begin with Magic. The compiler reports other errors of a module.
+// Module returns a module with its NaNs made canonical, with at most `most` bytes. It returns ErrNoModule for bytes that do
+// not begin with Magic. The compiler reports other errors of a module.
 func Module(module []byte, most int) ([]byte, error) {
 	if !bytes.HasPrefix(module, []byte(Magic)) {
 		return nil, ErrNoModule
@@ -76,7 +76,7 @@ var (
 	ErrNoModule = errors.New("not a WebAssembly module of version 1")
 
 	errForm = errors.New("the module's sections are not well formed")
-	errSize = errors.New("with canonical NaNs the module is larger than it may be")
+	errSize = errors.New("module with canonical NaNs: too large")
 )
 
 // reader reads a module's parts; after the first error everything reads as zero.
@@ -128,7 +128,7 @@ func (r *reader) u32() uint32 {
 	return 0
 }
 
-// skipLEB skips a number of at most so many bytes, of either sign.
+// skipLEB skips a signed or unsigned number of at most `most` bytes.
 func (r *reader) skipLEB(most int) {
 	for range most {
 		if r.byte() < 0x80 {
@@ -163,7 +163,7 @@ func (r *reader) types() (params []uint32) {
 	return params
 }
 
-// bodies rewrites the code section, to at most so many bytes.
+// bodies rewrites the code section, to at most `most` bytes.
 func bodies(s *reader, params, types []uint32, most int) ([]byte, error) {
 	n := s.count()
 	if s.err != nil || int(n) != len(types) {
@@ -188,7 +188,7 @@ func bodies(s *reader, params, types []uint32, most int) ([]byte, error) {
 	return out, nil
 }
 
-// float is a type of which a NaN may be, and how one of it is made canonical.
+// float is a type that can be NaN, with the code that makes its NaN canonical.
 type float int
 
 const (

@@ -5,12 +5,12 @@ import (
 	"fmt"
 )
 
-// errVector refuses a vector instruction of which engines disagree what it is: wazero reads one byte as its number, and
-// takes what follows in a longer number as further instructions. No compiler of WebAssembly 2.0 writes one.
-var errVector = errors.New("instruction 0xfd: not of WebAssembly 2.0, or its number is not in its shortest form")
+// errVector refuses a vector instruction whose number is not in its shortest form: wazero reads only one byte of it,
+// and takes the rest as further instructions. No compiler of WebAssembly 2.0 writes one.
+var errVector = errors.New("instruction 0xfd: not of WebAssembly 2.0, or number not in its shortest form")
 
-// instruction skips one instruction and returns the float type of which its result may be a NaN that the processor
-// chose. It knows the instructions of WebAssembly 2.0.
+// instruction skips one instruction of WebAssembly 2.0. It returns the float type whose NaN the instruction may produce
+// with processor-specific bits.
 func (r *reader) instruction() (makes float, err error) {
 	op := r.byte()
 	switch {

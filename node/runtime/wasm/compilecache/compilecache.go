@@ -79,10 +79,7 @@ const (
 	turnBeat = time.Second
 )
 
-// TakeTurn waits while another process compiles the same program for the cache in dir, and returns at once if one has.
-// It does not wait for a process that has shown no sign of life for turnPatience. The caller compiles the program, or
-// finds it in the cache, and then calls done. Where there can be no lock it is compiled a time too many, which is no
-// error.
+// Without a lock it is compiled once too often, which is no error.
 func TakeTurn(dir string, code []byte) (done func(compiled bool)) {
 	return takeTurn(dir, code, turnPatience)
 }
@@ -101,7 +98,7 @@ func takeTurn(dir string, code []byte, patience time.Duration) (done func(compil
 		if !awaitTurn(path, patience) {
 			break
 		}
-		time.Sleep(rand.N(10 * time.Millisecond)) // only one of those that wait gets the lock
+		time.Sleep(rand.N(10 * time.Millisecond)) // only one waiting process gets the lock
 	}
 	_ = f.Close()
 	return func(bool) {}
@@ -135,7 +132,8 @@ func compiling(f *os.File) (done func(compiled bool)) {
 	}
 }
 
-// awaitTurn returns true when nobody compiles the program of a turn, or false if a process that does stands still.
+// awaitTurn returns true when no process compiles the program of a turn, or false if the compiling process makes no
+// progress.
 func awaitTurn(path string, patience time.Duration) bool {
 	free := make(chan error, 1)
 	go func() { // it may wait for longer than this process has patience

@@ -1,9 +1,9 @@
-// Package confine takes from a child process everything that a WASI program's sandbox does not need, so that a bug in
-// that sandbox, or in its compiler, gets no further. The parent passes a Box in the child's environment. The child
-// enters it before it reads anything and cannot leave it.
+// Package confine limits a child process to the rights that a WASI program's sandbox needs, to contain a bug in that
+// sandbox or its compiler. The parent passes a Box in the child's environment. The child enters it before it reads any
+// input and cannot leave it.
 //
-// On Linux, Landlock confines files, TCP and signals, as far as the kernel has it, and seccomp allows a list of system
-// calls. Elsewhere the kernel bounds memory alone.
+// On Linux, Landlock confines files, TCP and signals, depending on the kernel, and seccomp allows a list of system
+// calls. On other systems only memory is limited.
 package confine
 
 import (
@@ -65,9 +65,8 @@ func fromEnv() (b Box, err error) {
 	return b, nil
 }
 
-// boundMemory makes the kernel refuse this process more than n bytes of data, whatever asks for it: a module's few
-// bytes can name gigabytes of locals or elements, which the compiler would allocate. The Go runtime then ends the
-// process.
+// boundMemory limits this process to n bytes of data. A short module can declare gigabytes of locals or elements, which
+// the compiler would allocate. At the limit, the Go runtime ends the process.
 func boundMemory(n uint64) error {
 	return unix.Setrlimit(unix.RLIMIT_DATA, &unix.Rlimit{Cur: n, Max: n})
 }

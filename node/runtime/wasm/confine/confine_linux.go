@@ -33,8 +33,8 @@ func enter(b Box) (Confinement, error) {
 	return c, nil
 }
 
-// leastLandlock is the first ABI that lets a guest move a file between directories. With one before it nothing is
-// confined.
+// leastLandlock is the first ABI that lets a guest move a file between directories. With an older ABI, Landlock is not
+// used.
 const leastLandlock = 2
 
 // Offsets in struct seccomp_data.
@@ -44,8 +44,8 @@ const (
 	offsetArg0   = 16 // its lower half, on little endian
 )
 
-// restrictCalls lets this process make the system calls of its list only; others fail with ENOSYS. It reports false
-// where there is no list for the processor: wazero compiles for none of those.
+// restrictCalls lets this process make the system calls of its list only; others fail with ENOSYS. It reports false if
+// there is no list for the processor: wazero compiles for none of those.
 func restrictCalls() (bool, error) {
 	if auditArch == 0 {
 		return false, nil
@@ -68,7 +68,7 @@ func restrictCalls() (bool, error) {
 			unix.SockFilter{Code: equal, Jf: 1, K: n},
 			unix.SockFilter{Code: ret, K: unix.SECCOMP_RET_ALLOW})
 	}
-	only := func(n uint32, test unix.SockFilter) { // one call, if test says so of its first argument
+	only := func(n uint32, test unix.SockFilter) { // one call, if its first argument passes test
 		test.Jf = 1
 		prog = append(prog, unix.SockFilter{Code: equal, Jf: 4, K: n}, unix.SockFilter{Code: load, K: offsetArg0}, test,
 			unix.SockFilter{Code: ret, K: unix.SECCOMP_RET_ALLOW}, unix.SockFilter{Code: ret, K: no})
@@ -93,7 +93,7 @@ func restrictCalls() (bool, error) {
 		return false, e
 	}
 	if r != 0 {
-		return false, fmt.Errorf("thread %d has a filter of its own", r)
+		return false, fmt.Errorf("thread %d: already has another filter", r)
 	}
 	return true, nil
 }

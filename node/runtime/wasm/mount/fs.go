@@ -1,5 +1,5 @@
-// Package mount is the file system of a WASI program: the mounts of an execution, in each of which every path is
-// resolved within its host directory, and one quota over the writable ones.
+// Package mount is the file system of a WASI program: an execution's mounts, with one quota over the writable ones.
+// Paths are resolved within the mount's host directory.
 package mount
 
 import (
@@ -119,7 +119,7 @@ func (m *FS) OpenFile(
 
 func (m *FS) opened(f *os.File, flag experimentalsys.Oflag, write bool) (experimentalsys.File, experimentalsys.Errno) {
 	info, err := f.Stat()
-	if err != nil || !info.IsDir() && !info.Mode().IsRegular() { // replaced between the look and the open
+	if err != nil || !info.IsDir() && !info.Mode().IsRegular() { // replaced between Stat and Open
 		_ = f.Close()
 		return nil, experimentalsys.EACCES
 	}

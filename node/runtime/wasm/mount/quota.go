@@ -20,13 +20,13 @@ type Quota struct {
 	used    int64
 	roots   []*os.Root
 	open    int                // files and directories that the guest has open now
-	writing map[*file]struct{} // those open for writing: one that was removed still takes room until it is closed
+	writing map[*file]struct{} // open for writing: a removed file takes room until it is closed
 	full    bool               // a request was refused since Begin
 	onHit   func()             // called once
 	inodes  *inodes            // of all mounts; nil: as they are
 }
 
-// NewQuota returns a quota of so many bytes without mounts. onHit is called when it is used up for the first time.
+// NewQuota returns a quota of limit bytes without mounts. onHit is called when it is first exhausted.
 func NewQuota(limit int64, onHit func()) *Quota {
 	return &Quota{limit: limit, writing: map[*file]struct{}{}, onHit: onHit}
 }
@@ -47,8 +47,7 @@ func (q *Quota) Open(host string, readOnly bool) (*FS, error) {
 	return &FS{root: root, readOnly: readOnly, quota: q, inodes: q.inodes}, nil
 }
 
-// Over counts the files of the writable mounts. It returns how many bytes they are over the limit; 0 or less if they
-// are not.
+// Over counts the files of the writable mounts. It returns their bytes above the limit; 0 or less if there are none.
 func (q *Quota) Over() (int64, error) {
 	err := q.count()
 	return q.used - q.limit, err
@@ -64,7 +63,7 @@ func (q *Quota) Full() bool { return q.full }
 // maxOpen bounds the guest's open files, so that there are always some left for the child itself.
 const maxOpen = 512
 
-// take asks for n more bytes.
+// take reserves n more bytes.
 func (q *Quota) take(n int64) experimentalsys.Errno {
 	if n <= 0 {
 		return 0

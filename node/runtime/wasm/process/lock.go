@@ -13,11 +13,11 @@ import (
 // ErrLocked is returned where another process, or another owner in this one, holds the lock.
 var ErrLocked = errors.New("lock is held")
 
-// Lock takes the file's lock exclusively at once. It returns ErrLocked if somebody holds it. Closing the file, or the
-// death of the process, frees it.
+// Lock takes the file's lock exclusively, without waiting. It returns ErrLocked if the lock is held. Closing the file,
+// or the death of the process, frees it.
 func Lock(f *os.File) error { return try(f, unix.LOCK_EX) }
 
-// AwaitFree returns when nobody holds the lock exclusively; it does not keep it.
+// AwaitFree returns when the lock is not held exclusively. It does not take the lock.
 func AwaitFree(f *os.File) error {
 	if err := flock(f, unix.LOCK_SH); err != nil {
 		return err
@@ -25,7 +25,7 @@ func AwaitFree(f *os.File) error {
 	return flock(f, unix.LOCK_UN)
 }
 
-// Held reports whether somebody holds the lock exclusively.
+// Held reports whether the lock is held exclusively.
 func Held(f *os.File) (bool, error) {
 	switch err := try(f, unix.LOCK_SH); {
 	case errors.Is(err, ErrLocked):

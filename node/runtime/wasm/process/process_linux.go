@@ -92,7 +92,7 @@ func (t kernelTimer) set(after time.Duration) error {
 	return nil
 }
 
-// KillAfter has the kernel kill this process after d, whatever state it is in.
+// KillAfter makes the kernel kill this process after d, even if the process is stopped.
 func KillAfter(d time.Duration) error {
 	t, err := newKernelTimer(unix.SIGKILL)
 	if err != nil {
@@ -120,9 +120,9 @@ func NewStopper() (*Stopper, error) {
 	return &Stopper{wake: wake, again: again}, errors.Join(err, err2)
 }
 
-// Stop stops every thread for d, or until something else wakes the process. The signal is for the calling thread, which
-// so cannot disarm the timers before it has stopped. A SIGSTOP drops a SIGCONT that has not been handled yet, so that a
-// timer which comes too early wakes nobody: hence the second one.
+// Stop stops every thread for d, or until a signal resumes the process. The signal is sent to the calling thread, so it
+// cannot disarm the timers before it has stopped. A SIGSTOP drops a pending SIGCONT, so a timer that fires too early
+// has no effect: hence the second timer.
 func (s *Stopper) Stop(d time.Duration) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
