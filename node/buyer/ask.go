@@ -21,9 +21,9 @@ func (b *Buyer) Quote(ctx context.Context, spec job.Job) (Quotation, error) {
 	return b.rooms.orders.Quote(ctx, b.own, spec)
 }
 
-// Extend gives a job more time and, unless budget is zero, another budget. The leases it has are made longer where
-// their providers agree, and nothing is started anew. It returns ErrNotRunning for a job that is over; ErrRefused,
-// ErrFunds or ErrLimit when money or limits do not allow it.
+// Extend gives a job more time and, unless budget is zero, another budget. Its leases are extended where their
+// providers agree, and no program restarts. It returns ErrNotRunning for an ended job, and ErrRefused, ErrFunds or
+// ErrLimit if money or limits do not allow it.
 func (b *Buyer) Extend(ctx context.Context, id string, by time.Duration, budget market.Amount) (Extension, error) {
 	s, err := b.get(id)
 	if err != nil {
@@ -84,7 +84,7 @@ func (b *Buyer) ClusterToken(id string) (string, error) {
 	return b.secrets.Token(j.ID), nil
 }
 
-// Find returns a job of this process, or one that is archived.
+// Find returns a job of this process or of the archive.
 func (b *Buyer) Find(id string) (*run.Job, error) {
 	s, err := b.get(id)
 	if err != nil {

@@ -1,14 +1,12 @@
-// Package buyer is the buying loop of a peer: it turns a submitted job into
-// orders, takes leases for all its ranks or none, runs its rounds on them,
-// co-signs receipts and issues vouchers, replaces lost ranks, and pays.
+// Package buyer is the buying loop of a peer: it turns a submitted job into orders, takes leases for all its ranks or
+// none, runs its rounds on them, co-signs receipts and issues vouchers, replaces lost ranks, and pays.
 //
-// Which leases to take is decided by market/match and market/gang, what to sign
-// by verify/meter's Payer and how to pay by chain's Settlement; this package
-// carries out their effects, each journalled before anything that depends on it
-// leaves the peer. After a crash, Run takes every job up where the journal has it.
+// Which leases to take is decided by market/match and market/gang, what to sign by verify/meter's Payer and how to pay
+// by chain's Settlement; this package carries out their effects, each journalled before anything that depends on it
+// leaves the peer. After a crash, Run resumes every job from the journal.
 //
-// What happens to a job is decided by its machine, node/buyer/jobs. run journals each step of it, and has the job as
-// this peer keeps it. The rooms of a job carry out the effects, and are composed in a supervisor:
+// What happens to a job is decided by its machine, node/buyer/jobs. Package run journals each step and holds this
+// peer's record of the job. The rooms of a job carry out the effects. A supervisor composes them:
 //
 //	orders     order leases for its ranks: exchange is the market, selection chooses among the quotes, and gangs takes
 //	           all leases of an order or none
@@ -54,8 +52,8 @@ import (
 	"github.com/starling-network/starling/node/buyer/voice"
 )
 
-// ErrUnfinished says that the peer stopped before a job ended. The job goes on when the peer runs again.
-var ErrUnfinished = errors.New("the peer stopped before the job ended; the job goes on when the peer runs again")
+// ErrUnfinished is returned if the peer stopped before a job ended. The job continues when the peer runs again.
+var ErrUnfinished = errors.New("the peer stopped before the job ended; the job continues when the peer runs again")
 
 // Buyer buys for one peer. New starts nothing; Run does.
 type Buyer struct {
@@ -198,7 +196,7 @@ func (b *Buyer) Run(ctx context.Context) error {
 	b.ctx = ctx
 	b.mu.Unlock()
 	stop := b.leases.Start(ctx)
-	b.wg.Go(func() { b.pay.Run(ctx) }) // it tells of leases, which end with b.ctx
+	b.wg.Go(func() { b.pay.Run(ctx) }) // it reports on leases, which end with b.ctx
 	for _, l := range b.leases.All() {
 		// Those of a job with guardians are taken up once it is certain that this peer supervises it.
 		if s, err := b.get(l.Job); !l.Done() && err == nil &&
@@ -213,7 +211,7 @@ func (b *Buyer) Run(ctx context.Context) error {
 		case j.State.Ended():
 			s.EndLogs()
 			s.Close()
-		case s.Mine: // of others the guardian service says what is to be gone on with
+		case s.Mine: // the guardian service decides which other jobs to resume
 			begun = append(begun, j.ID)
 		}
 	}

@@ -16,7 +16,7 @@ import (
 	"github.com/starling-network/starling/node/job"
 )
 
-// catalogue has the jobs of this peer, and those that it guards: in memory, or archived.
+// catalogue has the peer's own and guarded jobs, in memory or archived.
 type catalogue struct {
 	self  sign.Key // the peer
 	files Files
@@ -110,7 +110,8 @@ type listed struct {
 	anchored Anchored
 }
 
-// entries are the jobs of this peer's own that match, newest first. An archived one has no more than a Query needs.
+// entries returns this peer's own jobs that match, newest first. An archived job has only the fields that a Query
+// needs.
 func (c *catalogue) entries(is func(Job) bool) []listed {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -129,7 +130,7 @@ func (c *catalogue) entries(is func(Job) bool) []listed {
 	return out
 }
 
-// matched is the part of an archived job that a Query looks at.
+// matched returns the part of an archived job that a Query matches.
 func matched(e archive.Entry) Job {
 	j := Job{ID: e.ID, State: State(e.State), Key: e.Key, Created: time.Unix(0, e.Created), Spec: job.Job{Name: e.Name}}
 	if e.Tx != "" {
@@ -148,7 +149,7 @@ func (c *catalogue) shownOf(ctx context.Context, e listed) (Job, error) {
 	return withMoney(j), err
 }
 
-// supervisors are those of all jobs, also of those that this peer guards, in no order.
+// supervisors returns the supervisors of all own and guarded jobs, in no order.
 func (c *catalogue) supervisors() []*supervisor {
 	c.mu.Lock()
 	defer c.mu.Unlock()

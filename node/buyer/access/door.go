@@ -109,8 +109,8 @@ func (d *Door) reach(id string, rank int) (*run.Job, executions.Execution, *leas
 	return p.Job, run.On(l, seq), l, nil
 }
 
-// Pause freezes the programs of all ranks until Resume: of those that run, and of those that begin meanwhile. It
-// returns the job when every provider has done so. Units stay held and are paid for, and timeouts.run goes on.
+// Pause freezes the programs of all ranks until Resume, including programs that start meanwhile. It returns the job
+// when every provider has done so. Units stay held and are paid for, and timeouts.run continues.
 func (d *Door) Pause(ctx context.Context, id string) (record.Job, error) {
 	p, err := d.jobs.Access(id)
 	if err != nil {

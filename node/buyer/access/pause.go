@@ -25,8 +25,7 @@ func (p *Programs) set(ctx context.Context, paused bool) (record.Job, error) {
 		return j, err
 	}
 	err := p.freeze(ctx, paused)
-	// A provider that cannot do it at all never will: the job is as it was. One that is silent hears it when it is
-	// back.
+	// If a provider refuses, the pause is undone. A silent provider receives the request when it is back.
 	var no *stream.Refused
 	if errors.As(err, &no) {
 		back := context.WithoutCancel(ctx)
@@ -63,7 +62,7 @@ func (p *Programs) freeze(ctx context.Context, paused bool) error {
 			err = p.cfg.Executions.Pause(ctx, run.On(l, seq), paused)
 			var no *stream.Refused
 			if errors.As(err, &no) && (no.Code == stream.CodeBusy || no.Code == "execution") {
-				err = nil // it is told as soon as it runs; or it has ended
+				err = nil // it receives the request when it runs, or has ended
 			}
 			errs <- err
 		}()
@@ -75,7 +74,7 @@ func (p *Programs) freeze(ctx context.Context, paused bool) error {
 	return errors.Join(all...)
 }
 
-// Seen takes in the state of a rank's execution.
+// Seen processes the state of a rank's execution.
 func (p *Programs) Seen(rank int, ex *nodepb.Execution) {
 	p.See(rank, ex)
 	p.bring(rank, ex)

@@ -19,7 +19,7 @@ const maxProviders = 20_000
 // after those with one.
 const fresh = 2 * time.Minute
 
-// Known is one provider as this peer knows it: its latest offer of one class, and how it answers.
+// Known is the information about one provider: its latest offer of one class, and its response times.
 type Known struct {
 	Offer    market.Offer
 	Answered time.Time     // zero: never
@@ -71,7 +71,7 @@ func (b *Book) Add(o market.Offer) {
 	if o.Seq < old.Seq {
 		return
 	}
-	if !held && len(e.offers) >= market.MaxOffers { // a provider has fewer: the one that expires first is over
+	if !held && len(e.offers) >= market.MaxOffers { // a valid provider has fewer: drop the offer that expires first
 		var first market.Class
 		for c, other := range e.offers {
 			if first == "" || other.Expires.Before(e.offers[first].Expires) {
@@ -107,7 +107,7 @@ func (b *Book) evict() {
 	delete(b.m, oldest)
 }
 
-// Answered notes an answer of a provider after rtt. An rtt of 0 is a message that nobody asked for.
+// Answered notes an answer of a provider after rtt. An rtt of 0 marks an unsolicited message.
 func (b *Book) Answered(p sign.Key, now time.Time, rtt time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -91,7 +91,7 @@ func (r *rank) begin(ctx context.Context, v record.Verified) (replica.Check, []r
 		Params: replica.DefaultParams(patience), Trust: r.trust.Of(first.Provider),
 		Buyer: r.cfg.Buyer, Nonce: replica.Nonce(j.Nonce),
 	}, first.Committed, now)
-	if errors.Is(err, replica.ErrTerms) { // its own provider: there is nobody to deceive
+	if errors.Is(err, replica.ErrTerms) { // the buyer is the provider: it cannot deceive itself
 		own := replica.Verdict{
 			State: replica.Unverified, Results: []replica.Committed{first.Committed}, Right: -1,
 			Reason: "it was computed by a provider of the buyer's own",
@@ -223,8 +223,8 @@ func (r *rank) ended(ctx context.Context, of Job, attempt uint32, outcome record
 	return e, nil
 }
 
-// judge applies a verdict, in one write: the result that is right, the records of the providers that gave them, and the
-// outcome where there is none.
+// judge applies a verdict, in one write: the result that is right, the records of the providers, and the outcome if no
+// result is right.
 func (r *rank) judge(ctx context.Context, state []byte, v replica.Verdict) error {
 	gave := r.given(ctx, v)
 	evidence, err := r.dissent(ctx, gave)

@@ -24,7 +24,7 @@ const (
 	// RouteStandby is the route of a quote for a job's first order by a provider that stands by.
 	RouteStandby = "standby"
 
-	routeOffer = "offer" // no quote came: the offer says enough
+	routeOffer = "offer" // no quote came: the offer suffices
 )
 
 // Quoted is one quote as it came in.
@@ -34,7 +34,7 @@ type Quoted struct {
 	Route string
 	Took  time.Duration // since the order went out; of a direct one, since it was asked
 
-	via peer.ID // the neighbour that brought it; empty for one that was asked for
+	via peer.ID // the neighbour that brought it; empty for a requested quote
 }
 
 // Trace receives the course of an auction.
@@ -42,7 +42,7 @@ type Trace interface {
 	Add(steps ...trace.Step)
 }
 
-// Silence is a Trace that nobody reads.
+// Silence is a Trace without readers.
 type Silence struct{}
 
 // Add drops the steps.
@@ -59,7 +59,7 @@ type Ask struct {
 	// means all of the order's.
 	Need   int
 	Skip   map[sign.Key]bool
-	Settle time.Duration // collect for so much longer once there are enough
+	Settle time.Duration // additional time to collect once there are enough
 }
 
 // auction collects the quotes for one order.
@@ -206,7 +206,7 @@ func (a *auction) refusals() []match.Refusal {
 }
 
 // Collect publishes an order on its class's topic, asks the best known providers directly beside that, and returns the
-// quotes as soon as there are enough, or when the window is over. Quotes count until it returns: on a busy machine that
+// quotes as soon as there are enough, or when the window ends. Quotes count until it returns, which on a busy machine
 // may be long after the window.
 func (x *Exchange) Collect(ctx context.Context, t Trace, o market.Order, envelope []byte, ask Ask) Collected {
 	a := x.newAuction(t, o, ask)
@@ -229,7 +229,7 @@ func (a *auction) close() {
 	a.closed = true
 }
 
-// run returns when the auction has enough quotes, or its window is over, and everything that it began has ended.
+// run returns when the auction has enough quotes or its window has ended, and its requests have returned.
 func (a *auction) run(ctx context.Context, envelope []byte) {
 	x, t, o := a.x, a.trace, a.order
 	ctx, cancel := context.WithTimeout(ctx, x.cfg.Window)
@@ -240,7 +240,7 @@ func (a *auction) run(ctx context.Context, envelope []byte) {
 	t.Add(trace.Step{At: a.start, Kind: trace.Ordered,
 		Detail: fmt.Sprintf("order %s for %d × %d units of %s, at most %s per unit-hour",
 			o.ID.Short(), o.Count, o.UnitsPer, o.Class, x.cfg.Genesis.FormatAmount(market.Amount(o.Ceiling)))})
-	publish := func() { // it may first have to look for neighbours to gossip with
+	publish := func() { // it may first have to find neighbours to gossip with
 		n, err := x.cfg.Network.Publish(ctx, o, envelope)
 		if err == nil && n == 0 {
 			err = errors.New("no neighbour takes part in the topic yet")
@@ -258,7 +258,7 @@ func (a *auction) run(ctx context.Context, envelope []byte) {
 	a.listen(ctx)
 }
 
-// askKnown asks the best known providers, in parallel, and looks for more in the DHT.
+// askKnown sends the order to the best known providers, in parallel, and searches the DHT for more.
 func (x *Exchange) askKnown(ctx context.Context, a *auction, envelope []byte) {
 	var wg sync.WaitGroup
 	defer wg.Wait()

@@ -17,7 +17,7 @@ func (x *Exchange) Explain(
 	quoted map[sign.Key]Quoted, declined []match.Refusal,
 ) string {
 	known := x.unquoted(o, quoted)
-	if len(known) == 0 && len(o.Regions) > 0 { // only those of its regions were looked up for it
+	if len(known) == 0 && len(o.Regions) > 0 { // only offers of its regions were looked up
 		fctx, cancel := context.WithTimeout(ctx, FindTimeout)
 		x.Find(fctx, o.Class, nil, o.Count)
 		cancel()
@@ -39,7 +39,7 @@ func (x *Exchange) Explain(
 	text := fmt.Sprintf("no match for %d × %d units of %s%s at up to %s per unit-hour: %v",
 		o.Count, o.UnitsPer, o.Class, in(o.Regions), x.cfg.Genesis.FormatAmount(market.Amount(o.Ceiling)), none)
 	text += notNamed(none.Refused, declined) + x.whenProven(o, counts)
-	return text + "; `starling offers` shows who can be found"
+	return text + "; `starling offers` lists the known providers"
 }
 
 // notNamed lists refusals of providers that are not among those named already, the first three in words.

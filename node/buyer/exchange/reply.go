@@ -33,8 +33,8 @@ func (x *Exchange) Asks(o market.OrderID) (leases uint32, ok bool) {
 	return a.order.Count, true
 }
 
-// TakeQuote takes the quote of a provider that received an order over gossip, as the neighbour via brought it. Anybody
-// can seal one.
+// TakeQuote processes a sealed quote that neighbour via delivered, of a provider that received an order over gossip.
+// Any peer can seal a quote.
 func (x *Exchange) TakeQuote(via peer.ID, o market.OrderID, box []byte) error {
 	x.turnout.Quoted(o)
 	x.mu.Lock()

@@ -45,7 +45,7 @@ type Config struct {
 	Tag  string // of the network
 	// Fetch brings a blob of at most max bytes from a peer into the store.
 	Fetch     func(ctx context.Context, from peer.ID, c cid.Cid, max int64) error
-	LostAfter time.Duration // a provider that is silent for so long is lost
+	LostAfter time.Duration // silence after which a provider counts as lost
 	MaxOutput int64         // bytes of one output
 }
 
@@ -243,8 +243,8 @@ func (c *Client) Gather(
 }
 
 // fetch fetches an output. It ends with a lease that is lost meanwhile; after the end of a lease it does not. A
-// provider whose programs all ended at the same time serves some of the outputs first. While it is busy, it is asked
-// again, for as long as a silent provider is waited for.
+// provider whose programs all ended at the same time serves some of the outputs first. While it is busy, the request is
+// repeated for up to LostAfter.
 func (c *Client) fetch(ctx context.Context, x Execution, l Lease, id cid.Cid, size int64) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

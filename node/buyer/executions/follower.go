@@ -18,7 +18,7 @@ import (
 
 // Observer is notified of a program's progress.
 type Observer interface {
-	// Seen takes in a report of the provider.
+	// Seen processes a report of the provider.
 	Seen(ex *nodepb.Execution)
 	// Reached reports a stage, with a detail for people. Each stage is reported once, but for StageUnhealthy.
 	Reached(stage jobs.Stage, detail string)
@@ -58,7 +58,7 @@ func (f *Follower) Watch(ctx context.Context) (*nodepb.Execution, error) {
 	return f.Follow(ctx)
 }
 
-// Follow takes in the execution's states and log until it has ended, and returns it.
+// Follow reads the execution's states and log until it has ended, and returns it.
 func (f *Follower) Follow(ctx context.Context) (*nodepb.Execution, error) {
 	out, errs, err := f.log.Offsets(f.base)
 	if err != nil {

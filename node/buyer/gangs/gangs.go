@@ -51,10 +51,10 @@ type Market interface {
 type Money interface {
 	// Using notes that leases of an order are being taken, until the caller calls back.
 	Using(job string, o market.OrderID) (back func())
-	// Commit sets aside the cost of a lease that is to be signed within the peer's limits for its provider, or returns
-	// the reason why it is over them. The caller calls back when the lease counts itself or is not wanted.
+	// Commit reserves the cost of a lease under the peer's limits for its provider, or returns the reason why it
+	// exceeds them. The caller calls back when the lease itself counts or is dropped.
 	Commit(hold market.HoldID, provider sign.Key, most market.Amount) (back func(), over string)
-	// Fund sets the money of leases aside that both have signed, and makes them ready to be paid for.
+	// Fund sets aside the money of leases that both parties have signed, and prepares their payment.
 	Fund(ctx context.Context, job string, of ...*leases.Lease) error
 	// Prepay has the payer of a lease begin, once, and returns the request to its provider. From then on the lease is
 	// one of the job's and can cost its first interval.
@@ -154,7 +154,7 @@ type Gang struct {
 	events chan gang.Event
 	wg     sync.WaitGroup
 
-	mu     sync.Mutex // of what follows, and of Quotes
+	mu     sync.Mutex // of the fields below, and of Quotes
 	drafts map[market.HoldID]*draft
 	taken  map[sign.Key]bool // providers with a seat
 	spares int               // providers that could take one
@@ -165,7 +165,7 @@ type Gang struct {
 	leases map[uint32]*leases.Lease // by rank
 	seats  []gang.Seat
 	back   []func() // gives back the drafts' shares of limits
-	over   bool     // no lease is drafted any more
+	over   bool     // no further lease is drafted
 }
 
 // Form takes the leases of an order from the chosen providers, and from spares where one of them fails. It returns

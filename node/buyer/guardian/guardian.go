@@ -1,9 +1,8 @@
-// Package guardian keeps a detached job going when its owner is away. A job names a few guardians, peers that have
-// everything to supervise it. A majority of them signs the vouchers of its leases, and a majority appoints its
-// supervisor.
+// Package guardian continues a detached job when its owner is away. A job names a few guardians, peers that have all
+// data to supervise it. A majority of them signs the vouchers of its leases, and a majority appoints its supervisor.
 //
-// The package has the words between a job's supervisor and its guardians, and [Panel], by which the supervisor, or a
-// guardian, speaks to all of them:
+// The package has the messages between a job's supervisor and its guardians, and [Panel], which sends them to all
+// guardians:
 //
 //	charter.go     a job's owner, key and guardians, and its supervisor under each epoch
 //	engagement.go  the constant data of a job that each guardian receives
@@ -12,8 +11,8 @@
 //	panel.go       requests to all guardians: engage, beat, have vouchers and transactions signed, read, take over
 //
 // Package wards below has the guardian's side, and package rules the vouchers that a guardian signs. PROTOCOL.md beside
-// this file has the permissions of each peer and the possible losses. None of them knows a job's work: a supervisor's
-// data about it travels as bytes.
+// this file has the permissions of each peer and the possible losses. None of these packages reads a job's work: a
+// supervisor's data about it is opaque bytes.
 package guardian
 
 import (
@@ -29,12 +28,12 @@ import (
 )
 
 var (
-	// ErrSuperseded says that another peer supervises the job under a higher epoch; errors.As a *Superseded gives the
-	// proof.
+	// ErrSuperseded is returned if another peer supervises the job under a higher epoch. errors.As with *Superseded
+	// returns the proof.
 	ErrSuperseded = errors.New("another peer supervises the job now")
-	// ErrMinority says that too few guardians answered, or that too few agreed.
+	// ErrMinority is returned if too few guardians answered or agreed.
 	ErrMinority = errors.New("too few guardians agree")
-	// ErrCharter says that a job cannot have these guardians.
+	// ErrCharter is returned for guardians that the job cannot have.
 	ErrCharter = errors.New("guardians")
 )
 
@@ -60,9 +59,9 @@ const (
 	CodeNotYours   = "not-supervisor" // the asker does not supervise the job
 	CodeGrant      = "grant"          // the epoch cannot be granted to the asker
 	CodeAlive      = "alive"          // the present supervisor does its work
-	CodeOver       = "over"           // the job is over
-	CodeVoucher    = "voucher"        // it would pay more than was earned, or is not of this job
-	CodeWitness    = "witness"        // the transaction is none that a guardian signs
+	CodeOver       = "over"           // the job has ended
+	CodeVoucher    = "voucher"        // it pays more than was earned, or is of another job
+	CodeWitness    = "witness"        // guardians do not sign such a transaction
 	CodeClock      = "clock"          // the guardian does not know the slot
 )
 
@@ -92,7 +91,7 @@ const (
 // interval and two seconds, and within that another guardian must have taken over.
 type Timing struct {
 	Beat   time.Duration // between a supervisor's beats
-	Silent time.Duration // a supervisor that was not heard for so long is silent
+	Silent time.Duration // time without a beat after which a supervisor is silent
 	Turn   time.Duration // then the guardians ask for the job one after the other, so far apart
 }
 

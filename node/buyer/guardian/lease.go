@@ -14,11 +14,11 @@ import (
 	"github.com/starling-network/starling/verify/meter"
 )
 
-// Lease is a lease of a job as a supervisor hands it to the guardians, each time that it wants a voucher signed.
+// Lease is a lease of a job, as a supervisor hands it to the guardians with each request for a voucher's signature.
 type Lease struct {
 	Signed   market.Lease `json:"lease"`
 	Escrow   sign.Key     `json:"escrow,omitzero"`
-	Record   []byte       `json:"record"` // whatever a supervisor needs to go on with it
+	Record   []byte       `json:"record"` // the supervisor's data to resume the lease
 	Payer    []byte       `json:"payer"`  // meter.Payer.Marshal
 	MilliCPU uint32       `json:"milli_cpu,omitempty"`
 }
@@ -104,7 +104,7 @@ func (c Charter) ReloadLease(g market.Genesis, l Lease, w Word) (SignedLease, er
 }
 
 // CheckLease checks that a lease is of its job: signed by the job's key and its provider, for these terms, paid by
-// these guardians, and with a payer that its machine could have come to. known is the earlier record of it, nil if
+// these guardians, and with a payer state that the machine can reach. known is the earlier record of the lease, nil if
 // there is none. It returns the lease with its payer.
 func (c Charter) CheckLease(g market.Genesis, k SignedLease, known *SignedLease) (SignedLease, error) {
 	core, d := k.Signed.Core, g.Domain()

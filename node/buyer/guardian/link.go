@@ -24,7 +24,7 @@ func (c *command) get() (epoch uint64, grant []byte) {
 	return c.epoch, c.grant
 }
 
-// learn takes in a proof of a higher epoch.
+// learn checks and stores a proof of a higher epoch.
 func (c *command) learn(epoch uint64, grant []byte) error {
 	if err := c.charter.CheckGrant(c.domain, epoch, grant); err != nil {
 		return err
@@ -51,10 +51,10 @@ type link struct {
 // unsure is the newest voucher of a lease that a guardian was asked to sign and has not.
 type unsure struct {
 	ask    *nodepb.GuardRequest_Voucher
-	failed bool // it is not under way any more
+	failed bool // the request failed
 }
 
-// begin counts a beat, and reports whether there may be so many under way.
+// begin counts a beat, and reports whether the number of pending beats is within the limit.
 func (l *link) begin() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -90,7 +90,7 @@ func (l *link) asking(id market.LeaseID, v *nodepb.GuardRequest_Voucher) {
 	l.unsure[id] = &unsure{ask: v}
 }
 
-// heard notes whether the guardian received a voucher.
+// heard records whether the guardian received a voucher.
 func (l *link) heard(v *nodepb.GuardRequest_Voucher, yes bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -72,11 +72,11 @@ func wordOf(pb *nodepb.Word) (Word, error) {
 	return Word{Epoch: pb.Epoch, Grant: pb.Grant, Signature: sign.Signature(pb.Signature)}, nil
 }
 
-// State is how a job stands, as its supervisor says.
+// State is a job's standing, as its supervisor reports it.
 type State struct {
 	Version uint64 `json:"version"` // counts the changes under one epoch, from 1
 	Bytes   []byte `json:"bytes"`
-	Over    bool   `json:"over,omitempty"` // nobody has to supervise the job any more
+	Over    bool   `json:"over,omitempty"` // the job needs no supervision
 	Files   []File `json:"files,omitempty"`
 }
 

@@ -118,7 +118,7 @@ func (ev CommandGranted) applyQuiet(t *step) error {
 	if ev.Epoch < s.Command.Epoch || ev.Epoch <= s.Command.Other {
 		return nil // of an earlier time
 	}
-	// A merge from before this supervisor went on is outdated, as Merge would say now.
+	// A merge from before this supervisor resumed is outdated: Merge would now refuse it.
 	if ev.Theirs != nil && (ev.Theirs.Phase >= s.Phase || ev.Theirs.Phase == Working && s.Phase == Reducing) {
 		own := t.s
 		*s = ev.Theirs.clone()

@@ -67,9 +67,9 @@ type (
 		Exec
 		Grace time.Duration
 	}
-	// GatherOutputs fetches what an execution left.
+	// GatherOutputs fetches the outputs of an execution.
 	GatherOutputs struct{ Exec }
-	// ReclaimExecution asks whether an execution exited before its lease was over.
+	// ReclaimExecution requests the result of an execution that may have exited before its lease ended.
 	ReclaimExecution struct{ Exec }
 	// PollProvider is answered by ProviderHeard or ProviderSilent.
 	PollProvider struct{ Exec }

@@ -18,7 +18,7 @@ func (t gangs) ready() (out []uint32) {
 			out = append(out, uint32(i))
 		}
 	}
-	// While the cost of a lease is not known, neither is what is left of the budget (R5).
+	// While the cost of a lease is unknown, so is the remaining budget (R5).
 	if len(out) > 0 && slices.ContainsFunc(t.s.Leases, func(l Lease) bool { return l.Ending }) {
 		return nil
 	}
@@ -51,8 +51,8 @@ func (t gangs) replace() {
 	}
 }
 
-// grouped returns the lost ranks that are ordered together. As a gang is all or none, the next orders for ranks whose
-// gang failed are half as large each time.
+// grouped returns the groups of lost ranks that are ordered together. A gang is all or none, so after each failure of a
+// gang the next orders are half as large.
 func (t gangs) grouped(lost []uint32) (out [][]uint32) {
 	tries := func(i uint32) uint32 { return t.s.Ranks[i].tries }
 	slices.SortStableFunc(lost, func(a, b uint32) int { return cmp.Compare(tries(a), tries(b)) })
@@ -87,7 +87,7 @@ func (t gangs) order(ranks []uint32) {
 		t.resize().undo(fmt.Errorf("%w: %w", ErrScale, ErrBudget))
 		return
 	default:
-		text := "what is left of payment.budget does not pay %d leases for one interval"
+		text := "payment.budget: the remainder does not pay %d leases for one interval"
 		t.end(ResultFailed, CodePayment, fmt.Sprintf(text, len(ranks)))
 		return
 	}

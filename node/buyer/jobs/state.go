@@ -87,7 +87,7 @@ type Rank struct {
 	Silent    time.Time `json:"-"` // since then its provider has not answered
 	HaltBy    time.Time `json:"-"` // set once a stop was requested
 	Unhealthy string    `json:"-"`
-	LostBy    Cause     `json:"-"` // its lease is over, and why
+	LostBy    Cause     `json:"-"` // why its lease ended; 0: it did not
 
 	lostWhy  string
 	unplaced string // why its newest order failed

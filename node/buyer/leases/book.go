@@ -243,8 +243,8 @@ func (b *Book) Call(ctx context.Context, to peer.ID, req *marketpb.LeaseRequest)
 	return protocol.Lease.Call(ctx, b.cfg.Host, b.tag, to, req)
 }
 
-// Reconnect opens a connection to the provider of every lease that is not settled. A peer whose addresses changed calls
-// it, because providers that request the next voucher have the old ones.
+// Reconnect opens a connection to the provider of every lease that is not settled. Call it after a change of addresses,
+// because providers request the next voucher at the old ones.
 func (b *Book) Reconnect(ctx context.Context) {
 	var peers []peer.ID
 	for _, l := range b.All() {

@@ -95,8 +95,8 @@ func compare(x, y meter.Payer) int {
 }
 
 var (
-	errUnits  = errors.New("its units are not those that were signed")
-	errMember = errors.New("its place in the cluster is not that of the first lease of its chain")
+	errUnits  = errors.New("the units differ from the signed units")
+	errMember = errors.New("the place in the cluster differs from the chain's first lease")
 )
 
 // checked reads another supervisor's record of a lease.
@@ -159,5 +159,5 @@ func (b *Book) Resume(l *Lease) {
 	}
 }
 
-// LostAway is the reason for the end of a chain that was over when this peer came back.
-const LostAway = "the lease was over when the buyer was back"
+// LostAway is the reason for the end of a chain while this peer was away.
+const LostAway = "the lease ended while the buyer was away"

@@ -22,7 +22,7 @@ type till struct {
 	mu sync.Mutex // a deposit must be in the journal before the next one counts
 }
 
-// source returns the account, and its owner, to whom the rest comes back.
+// source returns the account that receives the refund, and its owner.
 func (x *till) source() (account, owner sign.Key) {
 	return svm.TokenAccount(x.cfg.Self, x.cfg.Genesis.Mint), x.cfg.Self
 }

@@ -52,11 +52,11 @@ type Rank interface {
 	Note(finding string)
 	// Fault reports a fault of the provider to its reputation.
 	Fault()
-	// Shared ends the lease if the job's user wants that.
+	// Shared ends the lease if the job's specification requests it.
 	Shared(finding string)
 }
 
-// Facts takes facts that anybody can check.
+// Facts records facts that any peer can check.
 type Facts interface {
 	Record(f reputation.Fact)
 }
@@ -206,7 +206,8 @@ func (e *unanswered) Error() string { return "not answered: " + e.err.Error() }
 func (e *unanswered) Unwrap() error { return e.err }
 
 // take judges the result of a question by the slowest of the lease's devices, because a shared device makes the lease a
-// shared one. A wrong answer of any is wrong. It returns err if that says nothing about the units.
+// shared one. A wrong answer of any device is a wrong answer. It returns err if the error is no evidence about the
+// units.
 func (p *Prober) take(ctx context.Context, got []exclusive.Probed, err error, paid func(*record.Exclusive)) error {
 	if err != nil {
 		return errors.Join(err, p.Rank.Update(ctx, func(x *record.Exclusive) {
@@ -245,7 +246,7 @@ func (p *Prober) take(ctx context.Context, got []exclusive.Probed, err error, pa
 		p.Facts.Record(reputation.Fact{ID: sign.Hash(p.id()), Kind: reputation.AuditFailed, Role: reputation.Provider,
 			Subject: p.Lease.Core.Provider, At: r.Question.At})
 	case verdict == rules.Contended:
-		found = "its units are shared with somebody: " + watch.Text()
+		found = "the leased units are shared: " + watch.Text()
 		if watch.Alarms >= complaints {
 			p.Rank.Fault()
 		}

@@ -9,8 +9,8 @@ import (
 	"github.com/starling-network/starling/node/buyer/run"
 )
 
-// Halt asks a provider to end a program, until it was heard or the machine waits no longer. One that an
-// earlier process started is followed from here on.
+// Halt requests the end of a program, until its provider answers or the machine waits no longer. It first follows a
+// program of an earlier process.
 func (x *Programs) Halt(fx jobs.StopExecution) {
 	f, already := x.followed(fx.Exec)
 	if !already {
@@ -36,7 +36,7 @@ func (x *Programs) Halt(fx jobs.StopExecution) {
 	})
 }
 
-// Reclaim asks the provider of a lease that is over whether the program had ended before.
+// Reclaim requests the program's result from the provider of an ended lease.
 func (x *Programs) Reclaim(fx jobs.ReclaimExecution) {
 	f, _ := x.followed(fx.Exec)
 	x.cfg.Tasks.Go(func() {
@@ -65,7 +65,7 @@ const stopSlack = 2 * time.Second
 func (x *Programs) Poll(fx jobs.PollProvider) {
 	f := x.known(fx.Exec)
 	if f == nil {
-		return // it has ended, and the machine is told
+		return // it has ended, and its end is posted
 	}
 	x.cfg.Tasks.Go(func() {
 		l := x.Chain(fx.Lease)

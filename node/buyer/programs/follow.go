@@ -31,7 +31,7 @@ func (x *Programs) Begin(fx jobs.StartExecution) {
 func (x *Programs) follow(f *following, start bool) {
 	i, l := int(f.exec.Rank), x.Chain(f.exec.Lease)
 	j := x.Snapshot()
-	if l == nil { // its lease is gone, and the machine knows
+	if l == nil { // its lease is gone, and the loss is posted
 		return
 	}
 	var program *nodepb.Workload
@@ -159,7 +159,7 @@ func (x *Programs) Gather(fx jobs.GatherOutputs) {
 		last = f.last
 		x.mu.Unlock()
 	}
-	if last == nil { // a restart comes to it again
+	if last == nil { // a restart repeats it
 		return
 	}
 	x.cfg.Tasks.Go(func() {

@@ -18,7 +18,7 @@ type Submission struct {
 	Key    string     // name of the API key that asks; empty: the peer's own token
 	Rerun  string     // id of the job that it repeats; empty: none
 
-	// Replica is the job whose result it computes again; nil: none.
+	// Replica is the job with the result to compute again; nil if the job is no replica.
 	Replica *Replica
 }
 
@@ -97,7 +97,7 @@ type ExtendedRank struct {
 type Extension struct {
 	Job    string         `json:"job"`
 	Run    job.Span       `json:"run"`            // timeouts.run by now
-	Until  time.Time      `json:"until,omitzero"` // when the job's time is over; zero before it began
+	Until  time.Time      `json:"until,omitzero"` // end of the job's time; zero before it began
 	Budget market.Amount  `json:"budget"`
 	Ranks  []ExtendedRank `json:"ranks"`
 }

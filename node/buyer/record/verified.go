@@ -59,7 +59,7 @@ func (v Verified) Text() string {
 type Replica struct {
 	Job     string          `json:"job"`
 	Rank    int             `json:"rank"`
-	Count   int             `json:"count"`   // of that job's ranks, as its program knows it
+	Count   int             `json:"count"`   // of that job's ranks, as in its program's environment
 	Attempt uint32          `json:"attempt"` // from 1
 	Seed    sign.Hash       `json:"seed"`    // of the draw of the providers that are asked first
 	Not     []replica.Party `json:"not"`     // are not asked
@@ -92,7 +92,7 @@ func (j Job) Unchecked() bool {
 	return open && (!j.State.Ended() || j.State == Succeeded)
 }
 
-// OrderNonce returns the nonce of the next order of a job whose results are checked.
+// OrderNonce returns the nonce of the next order of a job with checked results.
 func (j Job) OrderNonce() market.Nonce {
 	return replica.Nonce(j.Nonce).OrderNonce(uint64(len(j.Orders)))
 }

@@ -17,7 +17,7 @@ import (
 	work "github.com/starling-network/starling/node/workload"
 )
 
-// Clock knows the chain's slot.
+// Clock returns the chain's slot.
 type Clock interface {
 	Now(t time.Time) (market.Slot, error)
 }
@@ -76,7 +76,7 @@ func (r *Runner) Run() {
 	}
 }
 
-// Now returns the time. Jobs go on while the chain's slot is not known, by the last one that was.
+// Now returns the time and the slot. If the chain's slot is unknown, jobs continue with the last known slot.
 func (r *Runner) Now() (machine.Now, error) {
 	now := time.Now()
 	if slot, err := r.cfg.Clock.Now(now); err == nil {

@@ -16,7 +16,7 @@ func Egress(spec job.Job) market.Egress {
 	switch {
 	case spec.Network != runtime.NetworkInternet:
 		return market.EgressNone
-	case spec.Cluster != nil: // what a provider lists is enough for one
+	case spec.Cluster != nil: // the provider's listed egress is enough for a cluster
 		return market.EgressListed
 	}
 	return market.EgressInternet

@@ -34,7 +34,7 @@ type Key struct {
 
 const (
 	maxKeys = 1000
-	// tokenPrefix marks a key's token as one, wherever it turns up.
+	// tokenPrefix makes the token of a key recognisable.
 	tokenPrefix = "starling_"
 )
 
@@ -115,11 +115,11 @@ func (k *Ledger) AddKey(ctx context.Context, name string, l Limits) (Key, string
 	return made, token, nil
 }
 
-// RemoveKey ends an API key. Its jobs continue. It returns ErrKey if there is none of that name.
+// RemoveKey deletes an API key. Its jobs continue. It returns ErrKey if no key has that name.
 func (k *Ledger) RemoveKey(ctx context.Context, name string) error {
 	return k.change(ctx, name, func(b *journal.Batch) (Key, error) {
 		if !k.has(name) {
-			return Key{}, fmt.Errorf("%w: there is none called %.80q", ErrKey, name)
+			return Key{}, fmt.Errorf("%w: no key is named %.80q", ErrKey, name)
 		}
 		records.Delete(b, name)
 		return Key{}, nil

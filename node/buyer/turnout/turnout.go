@@ -11,12 +11,12 @@ import (
 )
 
 const (
-	// countFor is how long the quotes of an order are counted. Those that come too late to be taken count too.
+	// countFor is how long the quotes of an order are counted. Late quotes count, too.
 	countFor = 3 * time.Second
 	// maxCounted bounds the orders with quotes that are being counted, and maxClasses the classes with an estimate.
 	maxCounted, maxClasses = 256, 256
 	// wideOrders is the number of orders of a class that go to all of its providers after one was asked again. A
-	// provider that keeps a shard from quoting delays one order of so many.
+	// provider that suppresses a shard's quotes delays one in wideOrders orders.
 	wideOrders = 16
 )
 
@@ -107,7 +107,7 @@ func (t *Turnout) Quoted(o market.OrderID) {
 	}
 }
 
-// settle learns from the orders that have been counted. t.mu is held.
+// settle updates the estimates from the counted orders. t.mu is held.
 func (t *Turnout) settle(now time.Time) {
 	for id, c := range t.counted {
 		if now.Sub(c.since) < countFor {

@@ -11,14 +11,15 @@ import (
 	"github.com/starling-network/starling/verify/meter"
 )
 
-// Last holds a payer's last receipt to its lease: it says from when it is billed, and its provider signed it.
+// Last checks a payer's last receipt against its lease: the start of the bill, the amount, and the provider's
+// signature.
 func Last(d sign.Domain, core market.LeaseCore, payer meter.Payer) error {
 	last, began := payer.Last(), payer.Began()
 	id := core.ID().Short()
 	owed, err := core.Rate.Owed(uint64(last.To - began))
 	switch {
 	case err != nil || last.To < began || owed != last.Cumulative:
-		return fmt.Errorf("receipt %d of lease %s says %d for slots %d to %d",
+		return fmt.Errorf("receipt %d of lease %s: wrong amount %d for slots %d to %d",
 			last.Seq, id, last.Cumulative, began, last.To)
 	case began < core.Start || began > core.ActivateBefore:
 		return fmt.Errorf("lease %s began in slot %d, allowed is %d to %d", id, began, core.Start, core.ActivateBefore)

@@ -32,8 +32,8 @@ func (x *fetcher) fetch(w *guarded) <-chan struct{} {
 	return over
 }
 
-// fetchAll fetches missing files until there are none: first the engagement's, from its owner, then the state's, from
-// its supervisor, or else from any peer that may have them.
+// fetchAll fetches missing files until none is missing: first the engagement's from the owner, then the state's from
+// the supervisor. If these peers fail, it tries any peer that may have them.
 func (x *fetcher) fetchAll(ctx context.Context, w *guarded, over chan struct{}) {
 	defer close(over)
 	for {
@@ -100,7 +100,7 @@ func (x *fetcher) share(w Ward, f guardian.File) {
 	}
 }
 
-// drop lets go of files that a ward does not need any more.
+// drop releases files that a ward no longer needs.
 func (x *fetcher) drop(old []guardian.File, w *guarded) {
 	needed := w.needed()
 	for _, f := range old {

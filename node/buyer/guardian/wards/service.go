@@ -46,8 +46,8 @@ type Config struct {
 
 	// Unseal opens a box that was sealed to Key.
 	Unseal func(p sealed.Purpose, box []byte) ([]byte, error)
-	// Backed returns nil once the wage of this peer for a job is on chain where the job's state says; nil: that is not
-	// asked.
+	// Backed returns nil once this peer's wage for a job is on chain, at the place in the job's state. It is optional;
+	// if nil, wages are not checked.
 	Backed func(ctx context.Context, w Ward, state []byte) error
 }
 
@@ -61,7 +61,7 @@ type Files interface {
 	Drop(c cid.Cid)
 }
 
-// Supervisor goes on with the jobs that this peer supervises as their guardian.
+// Supervisor resumes the jobs that this peer supervises as their guardian.
 type Supervisor interface {
 	// TakeUp is called when this peer begins to supervise a job, and again after a restart. It returns when it has its
 	// data. An error is logged, and it is called again.
@@ -125,7 +125,7 @@ func (s *Service) HandTo(to Supervisor) { s.supervisor = to }
 func (s *Service) Run(ctx context.Context) error {
 	for _, w := range s.wards.all() {
 		w.mu.Lock()
-		w.heard = time.Now() // nobody could be heard before
+		w.heard = time.Now() // no beat could arrive before
 		w.mu.Unlock()
 	}
 	s.running.open(ctx)
@@ -170,7 +170,7 @@ func (s *Service) Answer(ctx context.Context, from sign.Key, req *nodepb.GuardRe
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if !w.Has(from) { // nor learns that there is one
+	if !w.Has(from) { // do not reveal that the job exists
 		return nil, unknown
 	}
 	return w.answer(ctx, from, req)
@@ -215,7 +215,7 @@ func (s *Service) engage(
 	return done(), nil
 }
 
-// Jobs are those that this peer guards, not yet dismissed, in no order.
+// Jobs returns the charters of the guarded jobs that are not dismissed, in no order.
 func (s *Service) Jobs() []guardian.Charter {
 	var out []guardian.Charter
 	for _, w := range s.wards.values() {

@@ -44,7 +44,7 @@ type Ward struct {
 	Grant     []byte      `json:"grant,omitempty"` // of it
 	Escrows   []sign.Key  `json:"escrows,omitempty"`
 	Over      bool        `json:"over,omitempty"`
-	OverAt    market.Slot `json:"over_at,omitempty"` // when this guardian first heard that it is over
+	OverAt    market.Slot `json:"over_at,omitempty"` // slot in which this guardian first received Over
 	Dismissed bool        `json:"dismissed,omitempty"`
 }
 
@@ -68,7 +68,7 @@ func (w Ward) checkWages() error {
 	return nil
 }
 
-// Learn takes in a proof that the job is supervised under an epoch. It is ignored if a higher one is known.
+// Learn applies a proof that the job is supervised under an epoch. A lower epoch than the known one is ignored.
 func (w Ward) Learn(d sign.Domain, epoch uint64, grant []byte) (next Ward, changed bool, err error) {
 	if epoch <= w.Epoch {
 		return w, false, nil
@@ -80,7 +80,7 @@ func (w Ward) Learn(d sign.Domain, epoch uint64, grant []byte) (next Ward, chang
 	return w, true, nil
 }
 
-// Commands asks whether from supervises the job under the epoch, as far as this guardian knows.
+// Commands returns nil if from supervises the job under the epoch, as far as this guardian knows.
 func (w Ward) Commands(from sign.Key, epoch uint64) error {
 	switch {
 	case w.Dismissed:
@@ -95,9 +95,9 @@ func (w Ward) Commands(from sign.Key, epoch uint64) error {
 	return nil
 }
 
-// MayGrant asks whether the guardian signs that from supervises under the epoch. The owner may always; a fellow
-// guardian when the present supervisor failed. Nothing about it needs to be remembered: under one epoch no two peers
-// can ask, and a guardian goes on to obey the highest epoch that a majority granted.
+// MayGrant returns nil if the guardian may sign that from supervises under the epoch. The owner always may; another
+// guardian may if the present supervisor failed. A grant needs no record: one epoch has one possible supervisor, and
+// guardians obey the highest epoch that a majority granted.
 func (w Ward) MayGrant(from sign.Key, epoch uint64, failed bool) error {
 	switch {
 	case w.Dismissed:
@@ -110,14 +110,14 @@ func (w Ward) MayGrant(from sign.Key, epoch uint64, failed bool) error {
 	case from == w.Owner:
 		return nil
 	case w.Over:
-		return guardian.Refuse(guardian.CodeOver, "nobody has to supervise the job any more")
+		return guardian.Refuse(guardian.CodeOver, "the job needs no supervision: its work has ended")
 	case !failed:
 		return guardian.Refuse(guardian.CodeAlive, "%s supervises the job", w.Supervisor(w.Epoch).Short())
 	}
 	return nil
 }
 
-// WageOf is a guardian's wage; nil: it has none, or is none.
+// WageOf returns a guardian's wage; nil if it has none or is not a guardian.
 func (w Ward) WageOf(k sign.Key) *market.LeaseCore {
 	if i := slices.Index(w.Keys.Keys, k); i >= 0 {
 		return w.Members[i].Wage
