@@ -1,4 +1,4 @@
-// Package node puts a peer together from its rooms. It is the only place where p2p, the cores and the rooms meet.
+// Package node composes a peer from its rooms. It is the only place where p2p, the cores and the rooms meet.
 //
 // A peer is a list of services (package service), in order of dependence. They start in order and stop in reverse. New
 // makes the list, and Run runs it until its context ends or a service ends. A light peer, a peer that sells nothing, a
@@ -6,8 +6,8 @@
 //
 // # Map
 //
-// The files of a home directory, with the configuration, are in config. Open opens the peer that lives in one, package
-// client a light one.
+// The files of a home directory, with the configuration, are in config. Open opens the peer of a home directory,
+// package client a light one.
 //
 // The rooms below the market, which every peer has:
 //

@@ -82,7 +82,8 @@ const (
 	maxOutput = 64 << 30
 )
 
-// newBuyer makes the buying loop, which orders from m. A connection carries so many bytes if carries is not nil.
+// newBuyer makes the buying loop, which orders from m. carries returns the bytes that a connection carries; it is
+// optional.
 func (n *Node) newBuyer(ctx context.Context, m buyer.Market, carries func() int64) (*buyer.Buyer, error) {
 	interval := time.Duration(n.p.Genesis.IntervalSlots*n.p.Genesis.SlotMillis) * time.Millisecond
 	limits, err := n.p.Config.Buy.Limits.Amounts(n.p.Genesis.Decimals)

@@ -48,9 +48,9 @@ type Parts struct {
 	SlotEvery time.Duration
 	// RPC passes one JSON-RPC call of a light client to the chain; nil: they are not passed on.
 	RPC func(ctx context.Context, call []byte) ([]byte, error)
-	// Light makes this a light peer: it sells nothing, serves nobody and takes no part in DHT and gossip.
+	// Light makes this a light peer: it sells nothing, serves no peer, and does not join DHT and gossip.
 	Light Light
-	// MaxAsked is how many known providers are asked directly for an order; zero takes the buyer's default.
+	// MaxAsked is the number of known providers that receive an order directly; zero means the buyer's default.
 	MaxAsked int
 	// Metrics is where the host's own metrics are; nil: it keeps none.
 	Metrics *prometheus.Registry
@@ -73,7 +73,7 @@ func (p Parts) check() error {
 	}
 	switch g := p.Genesis; {
 	case g.Draft():
-		return fmt.Errorf("%w: network %s has a token and no program, so nobody can be paid: "+
+		return fmt.Errorf("%w: network %s has a token and no program, so it has no payments: "+
 			"complete it with starling network init-escrow", config.ErrConfig, g.Network)
 	case g.Free != (p.Program == nil):
 		return fmt.Errorf("%w: the genesis names program %s, and the chain is opened with a program: %t",

@@ -178,7 +178,7 @@ func (p *Peer) Close() error {
 	}
 	errs = append(errs, p.runtimes.Close())
 	if p.store != nil {
-		_ = os.Remove(p.pidFile) // of no use once nobody holds the journal
+		_ = os.Remove(p.pidFile) // useless once the journal is closed
 		errs = append(errs, p.store.Close())
 	}
 	return errors.Join(errs...)

@@ -96,7 +96,7 @@ func (r *Rooms) Provider() *provider.Provider { return r.provider }
 // Seller returns the operator's view of the selling loop, or nil if nothing is sold.
 func (r *Rooms) Seller() *selling.Seller { return r.seller }
 
-// Status describes the peer and those that it knows.
+// Status describes the peer and its known peers.
 func (r *Rooms) Status() *status.Status { return r.status }
 
 // Audits returns the audits of this peer, or nil if nothing is audited.

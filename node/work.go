@@ -196,7 +196,7 @@ func (n *Node) reward(context.Context) error {
 	return nil
 }
 
-// light composes the market of a light peer: its entry peers stand for DHT and gossip.
+// light composes the market of a light peer: its entry peers replace DHT and gossip.
 func (n *Node) light(ctx context.Context) error {
 	n.replies = replies.New(replies.Config{
 		Host: n.p.Host, Network: n.tag, Way: quotes{n}.own, Take: quotes{n}.take, Log: n.p.Log,

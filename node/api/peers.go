@@ -15,7 +15,7 @@ type ConnInfo struct {
 	Opened    time.Time `json:"opened,omitzero"`
 }
 
-// Reach is how this peer can be reached, as far as it knows.
+// Reach is this peer's estimate of its reachability.
 type Reach struct {
 	State   string      `json:"state"` // public, relayed, private, unknown or local
 	Text    string      `json:"text"`  // a sentence
@@ -47,7 +47,7 @@ type PingRequest struct {
 	Count int    `json:"count"` // 1 to MaxPings
 }
 
-// PingResult is the way to a peer, or why there is none.
+// PingResult is the connection to a peer, or the reason for its absence.
 type PingResult struct {
 	Peer    string    `json:"peer"`
 	Conn    ConnInfo  `json:"conn,omitzero"`

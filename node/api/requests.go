@@ -249,7 +249,7 @@ func ReadSubmission(contentType string, b []byte) (Submission, error) {
 	sub.Job = spec
 	if len(raw.Values) > 0 {
 		if err := json.Unmarshal(raw.Values, &sub.Values); err != nil {
-			return sub, fmt.Errorf("%w: the values are not what secrets look like", job.ErrInvalid)
+			return sub, fmt.Errorf("%w: values: malformed secrets", job.ErrInvalid)
 		}
 	}
 	return sub, sub.Values.CheckFor(spec)

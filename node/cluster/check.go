@@ -17,8 +17,8 @@ type Own struct {
 	Key   market.OverlayKey // of the hold that the plan names for it
 }
 
-// Check finds out whether every member was leased by the buyer of the provider's own lease for the same job, and named
-// its key. The plan was decoded. ErrPlan says which member is wrong.
+// Check verifies that the buyer of the provider's own lease leased every member for the same job, and that each named
+// its key. The plan must come from Decode. The error wraps ErrPlan and names the member.
 func (p Plan) Check(d sign.Domain, own Own) error {
 	self, ok := p.Own()
 	switch {
@@ -86,7 +86,7 @@ func (s Seen) See(p Plan) (Seen, error) {
 		case last.Lease.IsZero() || m.Epoch > last.Epoch:
 			next[m.Rank] = SeenRank{Epoch: m.Epoch, Lease: id}
 		case m.Epoch < last.Epoch:
-			return nil, badMember(m.Rank, "epoch %d is over, %d has been seen", m.Epoch, last.Epoch)
+			return nil, badMember(m.Rank, "epoch %d: already superseded by %d", m.Epoch, last.Epoch)
 		case id != last.Lease:
 			return nil, badMember(m.Rank, "lease %s, but epoch %d was seen with lease %s",
 				id.Short(), m.Epoch, last.Lease.Short())
@@ -108,9 +108,9 @@ func (p Plan) After(before Plan) error {
 	case p.MTU != before.MTU:
 		return bad("its MTU is %d, %d is in use", p.MTU, before.MTU)
 	case p.Version < before.Version:
-		return fmt.Errorf("%w: version %d came, %d is in force", ErrOld, p.Version, before.Version)
+		return fmt.Errorf("%w: got version %d, want %d or later", ErrOld, p.Version, before.Version)
 	case p.Version == before.Version && !p.equal(before):
-		return fmt.Errorf("%w: version %d is in force and says something else", ErrOld, p.Version)
+		return fmt.Errorf("%w: version %d: differs from the plan in force", ErrOld, p.Version)
 	}
 	return nil
 }

@@ -129,7 +129,7 @@ type Description struct {
 	Members []Node     `json:"members"`         // that are there
 }
 
-// AloneFiles are the files of a container of no cluster, so that its peer looks up names.
+// AloneFiles returns the files of a container outside a cluster, which make its peer resolve names.
 func AloneFiles() map[string][]byte { return map[string][]byte{FileResolv: resolv()} }
 
 func resolv() []byte {

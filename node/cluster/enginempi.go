@@ -46,8 +46,8 @@ const mpiHold = `
 while [ -z "$asked" ]; do sleep 3600 & pid=$!; wait $pid; done
 exit 0`
 
-// mpirun gives up at the first member that does not answer, so they are waited for; one that is gone after five minutes
-// is for mpirun to name.
+// mpirun fails at the first member that does not answer, so the script first waits for all. After five minutes mpirun
+// reports the missing member.
 const mpiRun = `
 n=$1; shift
 for host in $(cat /etc/cluster/hosts); do

@@ -13,7 +13,7 @@ import (
 // PrivateKey is the Curve25519 private key of one member in the overlay of its cluster, clamped (RFC 7748, section 5).
 type PrivateKey [32]byte
 
-// keyInfo keeps these keys apart from whatever else follows from a peer's seed.
+// keyInfo separates these keys from other keys derived from a peer's seed.
 const keyInfo = "starling/overlay"
 
 // MemberKey is the private key of a peer in the cluster of one of its holds: HKDF-SHA256 of the peer's seed, with the

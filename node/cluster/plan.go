@@ -98,7 +98,8 @@ func (p Plan) Proto() *nodepb.ClusterPlan {
 	return out
 }
 
-// Decode reads a plan and holds it to every rule that needs no key; Check has the others. ErrPlan says which is broken.
+// Decode reads a plan and checks every rule that needs no key; Check has the others. The error wraps ErrPlan and names
+// the broken rule.
 func Decode(m *nodepb.ClusterPlan) (Plan, error) {
 	p := Plan{
 		ID: m.GetId(), Rank: m.GetRank(), Size: m.GetSize(), Version: m.GetVersion(),

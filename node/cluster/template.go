@@ -20,7 +20,7 @@ type Task struct {
 	Command   []string // of the user; empty: it serves
 }
 
-// Program is the program of a rank's container. The environment goes on top of the contract's.
+// Program is the program of a rank's container. Its environment is added to the contract's.
 type Program struct {
 	// Entrypoint replaces the image's own, Args its arguments; without either the image runs as it is.
 	Entrypoint []string

@@ -78,7 +78,7 @@ type Config struct {
 // their orders and passes their calls to the chain on. The limits are for all clients together; 0 means the default.
 type Entry struct {
 	Serve bool `yaml:"serve"`
-	// Finds, Orders and Calls are how many look-ups of offers, orders and calls to the chain a second.
+	// Finds, Orders and Calls are the limits on look-ups of offers, orders and calls to the chain per second.
 	Finds  float64 `yaml:"finds"`
 	Orders float64 `yaml:"orders"`
 	Calls  float64 `yaml:"calls"`
@@ -137,8 +137,8 @@ type (
 	Blocked = inventory.Blocked
 )
 
-// Default is the configuration of a peer that says nothing else: it buys,
-// and it sells nothing until its operator sets units and a price.
+// Default returns the default configuration: the peer buys, and sells nothing until its operator sets units and a
+// price.
 func Default() Config {
 	return Config{
 		Region: "local",

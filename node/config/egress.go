@@ -26,7 +26,7 @@ type EgressLimits struct {
 	Flows        int           `yaml:"flows"`        // connections at a time
 	NewPerSecond float64       `yaml:"newPerSecond"` // new connections a second
 	MbitPerSec   float64       `yaml:"mbitPerSecond"`
-	Names        float64       `yaml:"namesPerSecond"` // names looked up a second
+	Names        float64       `yaml:"namesPerSecond"` // resolved names per second
 	Idle         time.Duration `yaml:"idle"`           // a TCP connection on which nothing moves is cut
 }
 

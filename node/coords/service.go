@@ -26,7 +26,7 @@ const (
 
 	// soonest and latest are the waits between rounds: the first follows soon, each later one after twice as long.
 	soonest, latest = 2 * time.Second, time.Minute
-	// atOnce is how many peers are observed in a round, with so many pings each.
+	// atOnce is the number of peers observed in a round, pings the number of pings to each.
 	atOnce, pings = 4, 3
 	// observeTimeout bounds observing one peer.
 	observeTimeout = 5 * time.Second
@@ -123,7 +123,7 @@ func (s *Service) direct(p peer.ID) bool {
 	})
 }
 
-// observe learns where a peer is, measures the way to it, and takes both in.
+// observe requests a peer's coordinate, measures the round trip, and updates the own coordinate.
 func (s *Service) observe(ctx context.Context, p peer.ID) error {
 	ctx, cancel := context.WithTimeout(ctx, observeTimeout)
 	defer cancel()

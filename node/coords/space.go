@@ -102,7 +102,7 @@ func (s *Space) Observe(from string, at market.Coordinate, rtt time.Duration, no
 	return nil
 }
 
-// remember bounds the memory of peers: the one heard least lately goes first.
+// remember bounds the memory of peers: it drops the least recently observed one.
 func (s *Space) remember(from string, now time.Time) {
 	if _, ok := s.heard[from]; !ok && len(s.heard) >= maxPeers {
 		oldest := ""

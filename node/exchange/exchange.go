@@ -1,11 +1,11 @@
-// Package exchange is the market as a full peer sees it: orders over gossip, and offers in the DHT.
+// Package exchange is the market of a full peer: orders over gossip, and offers in the DHT.
 //
 //	buyer ── Publish ──▸ topic of a class, or of a shard of it ──▸ Next ── provider
 //	buyer ◂──── Find ─── DHT ◂─────────────────────────────────── Offer ── provider
 //
 // Each class has a topic, and each shard of its providers another one. A peer takes part in the topics of the classes
 // that it sells, and for a while in those that it buys. Orders of a topic are checked before they are passed on:
-// signed, timely, heard for the first time, and within limits if another peer than the buyer's published them.
+// signed, timely, not seen before, and within limits if another peer than the buyer published them.
 package exchange
 
 import (
@@ -28,7 +28,7 @@ import (
 // common is the class of processors: every peer takes part in its topic.
 const common market.Class = "cpu"
 
-// orderTime is how long an order is in flight after it was heard.
+// orderTime is the time that an order is in flight after its receipt.
 const orderTime = 3 * time.Second
 
 // Config is the parts of an exchange.
@@ -88,7 +88,7 @@ func (x *Exchange) Close() error {
 func (x *Exchange) Next(ctx context.Context) (market.Order, error) { return x.orders.heard.take(ctx) }
 
 // Way returns where quotes for an order go: to the neighbour that the order came from. It reports false for an order
-// that was not heard lately, and for the peer's own.
+// that was not received recently, and for the peer's own.
 func (x *Exchange) Way(id market.OrderID) (replies.Way, bool) {
 	w, ok := x.orders.way(id)
 	return w, ok && w.To != x.cfg.Host.ID()
@@ -104,10 +104,10 @@ func (x *Exchange) PublishFor(ctx context.Context, client peer.ID, o market.Orde
 	return x.orders.publishFor(ctx, client, o, envelope)
 }
 
-// Shard returns the shard of an order of a class: one that this peer has neighbours in, or 0 if there is none.
+// Shard returns a shard for an order of a class, in which this peer has neighbours, or 0 if there is none.
 func (x *Exchange) Shard(c market.Class) uint32 { return x.orders.shardFor(c) }
 
-// Busy reports whether an order was heard in the last seconds: work that can wait does.
+// Busy reports whether an order arrived in the last seconds. Deferrable work waits then.
 func (x *Exchange) Busy() bool { return time.Since(time.Unix(0, x.orders.latest.Load())) < orderTime }
 
 // Peers estimates the size of the network: by distances in the DHT, and not less than the connected peers.
@@ -136,9 +136,9 @@ func (x *Exchange) Neighbours() []peer.AddrInfo {
 
 var (
 	descDropped = prometheus.NewDesc("starling_orders_dropped_total",
-		"Orders heard over gossip that this peer's provider had no time for.", nil, nil)
+		"Orders received over gossip and dropped because this peer's provider was busy.", nil, nil)
 	descFlood = prometheus.NewDesc("starling_gossip_dropped_total",
-		"Messages over what a neighbour or network may send.", nil, nil)
+		"Messages over the limits of a neighbour or network.", nil, nil)
 )
 
 // Describe implements prometheus.Collector.

@@ -35,8 +35,8 @@ type Networks struct {
 	budget *egress.Budget // of the connections of all
 
 	mu   sync.Mutex
-	all  map[*egress.Stack]bool // ways out that are open
-	past egress.Stats           // of those that are closed; Flows is 0
+	all  map[*egress.Stack]bool // the open stacks
+	past egress.Stats           // of the closed stacks; Flows is 0
 }
 
 // New makes networks, of which no execution is a member yet.

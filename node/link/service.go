@@ -140,7 +140,7 @@ func (s *Service) measure(ctx context.Context, from peer.ID, req *nodepb.Measure
 	pctx, cancel := context.WithDeadline(ctx, began.Add(pathTimeout))
 	defer cancel()
 	reply := &nodepb.MeasureReply{Results: make([]*nodepb.LinkResult, n)}
-	var silent atomic.Bool // somebody did not answer as the peer that it should be
+	var silent atomic.Bool // an address did not answer as the right peer
 	var wg sync.WaitGroup
 	for i, t := range targets {
 		wg.Go(func() {

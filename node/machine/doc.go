@@ -1,5 +1,5 @@
 // Package machine runs pure state machines. A [Runner] queues their events, journals each step before its effects
-// leave, carries the effects out, feeds the results back as events, and takes up unfinished work after a restart.
+// leave, carries the effects out, feeds the results back as events, and resumes unfinished work after a restart.
 //
 //	Ask, Post, timer ─▶ inbox ─▶ Step … Step ─▶ one durable write ─▶ new state ─▶ effects, answers
 //	                      ▲                                                          │
@@ -7,12 +7,12 @@
 //
 // One turn of a machine takes all that is in its inbox, reads the clock once, steps through the events, commits one
 // batch, publishes the state, carries out the effects in their order and answers the callers. Events that arrive
-// meanwhile wait for the next turn. So the events of one machine share a write, and the store joins the writes of
-// many machines into one sync.
+// meanwhile wait for the next turn. So the events of one machine share a write, and the store joins the writes of many
+// machines into one sync.
 //
 // A caller of Ask that finds the machine idle serves one turn itself. Shared workers serve the rest, and end when no
-// machine has anything to do. An idle machine has no goroutine and at most one timer. Each call has a goroutine. One
-// mutex guards the queues, and no step, write or call runs under it.
+// machine has work. An idle machine has no goroutine and at most one timer. Each call has a goroutine. One mutex guards
+// the queues, and no step, write or call runs under it.
 //
 // # Rules for machines
 //

@@ -33,10 +33,10 @@ type Now = lease.Now
 type Machine[M, E, F any] interface {
 	// Step returns the state after an event, and its effects. An error refuses the event: nothing has changed.
 	Step(now Now, ev E) (M, []F, error)
-	// Next returns when the machine wants its next tick; zero means never. It is asked after each turn.
+	// Next returns the time of the machine's next tick; zero means never. It is called after each turn.
 	Next(now Now) time.Time
-	// Done reports that no effect is outstanding and no tick is wanted. Such a machine is not resumed after a
-	// restart, and may be removed.
+	// Done reports whether the machine has no outstanding effect and needs no tick. Such a machine is not resumed after
+	// a restart, and may be removed.
 	Done() bool
 }
 

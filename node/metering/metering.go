@@ -20,7 +20,7 @@ import (
 type Machine[M any] interface {
 	Step(now market.Slot, ev meter.Event) (M, []meter.Effect, error)
 	Resume(now market.Slot) (M, []meter.Effect, error)
-	// Settled reports whether the lease is over for this side.
+	// Settled reports whether the lease is settled for this side.
 	Settled() bool
 }
 
@@ -158,7 +158,7 @@ func New[K Lease[M], M Machine[M]](cfg Config) *Meters[K, M] {
 func (s *Meters[K, M]) Run(ctx context.Context) {
 	err := s.runner.Run(ctx)
 	switch {
-	case errors.Is(err, machine.ErrPanic): // a fault of the program: nothing goes on unmetered
+	case errors.Is(err, machine.ErrPanic): // a fault of the program: no work may continue unmetered
 		panic(err)
 	case err != nil:
 		s.log.Error("metering ends until the peer is started again", "err", err)

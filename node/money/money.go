@@ -29,7 +29,7 @@ const (
 	fundsTimeout = 2 * time.Second
 )
 
-// Funds is a chain that knows the peer's funds.
+// Funds reads the peer's funds from the chain.
 type Funds interface {
 	Funds(ctx context.Context) (chain.Funds, error)
 }
@@ -58,7 +58,7 @@ type Money struct {
 	err   error
 }
 
-// New makes the money of a peer on a network with a token of so many decimals. The seller is optional.
+// New returns the Money of a peer on a network with a token of decimals decimals. The seller is optional.
 func New(chain Funds, b Buyer, s Seller, decimals uint8) *Money {
 	return &Money{chain: chain, buyer: b, seller: s, decimals: decimals}
 }
@@ -80,7 +80,7 @@ func (m *Money) Wages() map[sign.Hash]settle.Account {
 	return m.wages.Accounts()
 }
 
-// Backed returns nil if this peer's wage for a job that it guards is on chain where the job's state says.
+// Backed returns nil if this peer's wage for a job that it guards is on chain, at the place in the job's state.
 func (m *Money) Backed(ctx context.Context, w wards.Ward, state []byte) error {
 	return m.wages.Backed(ctx, w, state)
 }
@@ -123,7 +123,7 @@ func (m *Money) earnings() (out api.Earnings) {
 	return out
 }
 
-// look returns the funds, which are at most fundsEvery old. It asks the chain if they are older.
+// look returns the funds, at most fundsEvery old. It reads them from the chain if they are older.
 func (m *Money) look() (chain.Funds, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -91,7 +91,7 @@ const (
 	StateKept       State = "kept"       // it was not submitted
 	StateSubmitting State = "submitting" // that was begun; the chain shows how far it came
 	StateTaken      State = "taken"      // this peer had the stake taken
-	StateSlashed    State = "slashed"    // somebody had, for this or for a later offence
+	StateSlashed    State = "slashed"    // the stake was taken for this or a later offence
 	StateExpired    State = "expired"    // it is older than the network lets evidence be
 )
 

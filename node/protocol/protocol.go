@@ -1,6 +1,5 @@
-// Package protocol names the direct streams between peers: the requests over
-// each, how large a message may be and how long an answer may take. Buyer and
-// provider share it, so that the two ends cannot drift apart.
+// Package protocol names the direct streams between peers: the requests over each, the maximum size of a message and
+// the timeout of an answer. Buyer and provider share it, so that the two ends cannot drift apart.
 //
 //	stream   from      to        asks                           answers
 //	ask      buyer     provider  an order                       a quote, or why not
@@ -181,9 +180,9 @@ var Rsh = stream.Duplex[*nodepb.LiveRequest, *nodepb.LiveReply]{
 // liveDeadline bounds opening: the provider may have to connect to the program first.
 const liveDeadline = 10 * time.Second
 
-// Why an execution could not be started, as its reason says.
+// Reasons for a failed start of an execution.
 const (
-	// ReasonStart is the provider's trouble: another one may run it.
+	// ReasonStart is a problem of the provider: another provider may run it.
 	ReasonStart = "start"
 	// ReasonImage reports that the container image does not exist or differs from its digest.
 	ReasonImage = "image"
@@ -191,6 +190,6 @@ const (
 	ReasonProgram = "program"
 	// ReasonInput reports that the URL of an input does not have it.
 	ReasonInput = "input"
-	// ReasonCredentials reports that the image's registry refused the credentials, or wants some.
+	// ReasonCredentials reports that the image's registry refused the credentials, or requires them.
 	ReasonCredentials = "credentials"
 )

@@ -17,7 +17,7 @@ type Credit[K comparable] struct {
 	at    time.Time // spent is as of then
 }
 
-// NewCredit makes a credit of so many units. All of them come back within over.
+// NewCredit returns a credit of most units. A spent credit refills within over.
 func NewCredit[K comparable](most int, over time.Duration) *Credit[K] {
 	return &Credit[K]{most: float64(most), over: over, taken: map[K]bool{}}
 }

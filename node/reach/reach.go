@@ -53,7 +53,7 @@ type Relay struct {
 // maxRelayMiB bounds Relay.DataMiB and Relay.MiBPerSecond, so that they fit in bytes.
 const maxRelayMiB = 1 << 40
 
-// DefaultRelay is the section of a peer that relays for nobody yet.
+// DefaultRelay returns the section of a peer without relaying.
 func DefaultRelay() Relay {
 	return Relay{
 		DataMiB: relay.DefaultData >> 20, Duration: relay.DefaultDuration, Circuits: relay.DefaultCircuits,

@@ -98,10 +98,10 @@ type staked struct {
 	asked  time.Time
 }
 
-// learn adds a fact under a name, if it outweighs the known one; b.mu is held, or nobody else has b.
+// learn adds a fact under a name, if it outweighs the known one. b.mu is held, or b is not shared yet.
 func (b *Book) learn(n name, f reputation.Fact) (more bool) {
 	if _, mine := b.facts[name{own, f.ID}]; mine && n.source == others {
-		return false // that is known better
+		return false // this peer has better evidence
 	}
 	known := b.facts[n]
 	i := slices.IndexFunc(known, func(o reputation.Fact) bool {
@@ -198,7 +198,8 @@ func (b *Book) makeRoom(s source) {
 	}
 }
 
-// File takes in a receipt of a lease of this peer's own that both have signed. It waits for nothing; it may come again.
+// File records a receipt, signed by both parties, of one of this peer's own leases. It does not block, and may be
+// called again for a receipt.
 func (b *Book) File(l market.Lease, r verify.Receipt) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -213,7 +214,7 @@ func (b *Book) parties(c market.LeaseCore) [2]sign.Key {
 	return [2]sign.Key{c.Provider, c.Buyer}
 }
 
-// kept takes in both sides of a receipt of this peer's own.
+// kept records a fact for each party of one of this peer's own receipts.
 func (b *Book) kept(of [2]sign.Key, r verify.Receipt) {
 	if of[0] == of[1] || r.Cumulative == 0 {
 		return
@@ -244,7 +245,7 @@ func (b *Book) Failed(c market.LeaseCore, lost market.Amount) {
 	b.learn(name{own, f.ID}, f)
 }
 
-// SoldTwice takes in a proof, which must have been checked. All proofs about two leases are one.
+// SoldTwice records a checked proof. All proofs about the same two leases count once.
 func (b *Book) SoldTwice(c proof.DoubleSale) {
 	b.Record(reputation.Fact{
 		ID:   sign.Sum([]byte("starling/reputation/conflict"), c.A.Lease[:], c.B.Lease[:]),
@@ -276,7 +277,7 @@ func (b *Book) recordOf(f reputation.Fact, src Source) {
 	}
 }
 
-// look computes the View of a slot, or gives the last one; b.mu is held.
+// look computes the View of a slot, or returns the last one; b.mu is held.
 func (b *Book) look(now market.Slot) (*reputation.View, error) {
 	began := time.Now()
 	fresh := !b.stale || !b.own && began.Sub(b.built) < restFactor*b.took

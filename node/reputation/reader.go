@@ -146,7 +146,7 @@ func (r *Reader) Run(ctx context.Context) error {
 		}
 		waited = 0
 		if err := r.Turn(ctx); err != nil && ctx.Err() == nil {
-			r.cfg.Log.Debug("what a peer anchored is not read", "err", err)
+			r.cfg.Log.Debug("reading a peer's anchored leases failed", "err", err)
 		}
 	}
 }
@@ -216,7 +216,7 @@ var (
 	ErrRecord = errors.New("audit record proves nothing")
 )
 
-// read learns a page after a mark, and returns the mark up to which it is read. Receipts before a false one count.
+// read processes a page after a mark, and returns the mark up to which it was read. Receipts before a false one count.
 func (r *Reader) read(ctx context.Context, of sign.Key, at Mark, page Page) (Mark, error) {
 	if len(page.Receipts) > MaxPage || len(page.Records) > MaxRecords {
 		return at, fmt.Errorf("%w: %d receipts and %d records", ErrOrder, len(page.Receipts), len(page.Records))
@@ -334,8 +334,8 @@ func (r *Reader) note(ctx context.Context, of sign.Key, v visit) error {
 	return b.Commit(ctx, r.cfg.Store)
 }
 
-// next returns the peer that is overdue for longest: every other time one that is connected, dealt with or reached, so
-// that free keys do not keep those waiting.
+// next returns the peer that is overdue for longest. Every other time it picks a connected, known or reached peer, so
+// that free keys do not delay these.
 func (r *Reader) next(now time.Time) (sign.Key, bool) {
 	known, heard := r.cfg.Book.readable(r.cfg.Peers.Connected())
 	first, then := known, heard

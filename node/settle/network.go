@@ -39,8 +39,8 @@ type Wallet interface {
 	// Purses reads accounts that orders name, at most escrow.MaxPurses, confirmed and in their order. It is one
 	// request.
 	Purses(ctx context.Context, accounts []sign.Key) ([]escrow.Purse, error)
-	// Provide sees to it that the ledger's key holds so many base units in a token account of its own, where it is not
-	// the owner of what it spends: the rest comes from the owner's. chain.ErrAllowance, chain.ErrFees.
+	// Provide ensures that the ledger's key holds need base units in a token account of its own. If it spends for
+	// another owner, the missing amount comes from the owner's account. It returns chain.ErrAllowance or chain.ErrFees.
 	Provide(ctx context.Context, need market.Amount) error
 }
 

@@ -41,8 +41,8 @@ func (k *Keeper[M]) queue(name string) *queue {
 	return q
 }
 
-// add adds an effect, and reports whether a call must be started for it. A push replaces one of the same transaction
-// that still waits: while the chain is slow, a machine goes on asking for it.
+// add adds an effect, and reports whether a call must be started for it. A push replaces a waiting one of the same
+// transaction, because a machine repeats its request while the chain is slow.
 func (q *queue) add(f escrow.Effect) (start bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -76,8 +76,8 @@ func (q *queue) next() (f escrow.Effect, ok bool) {
 	return f, true
 }
 
-// carry carries out the effects of a machine until there are none. Once ctx has ended it leaves the chain alone, but
-// Notify still gets its effects.
+// carry carries out the effects of a machine until there are none. Once ctx has ended it makes no calls to the chain,
+// but Notify still receives its effects.
 func (k *Keeper[M]) carry(ctx context.Context, name string, q *queue) {
 	for f, ok := q.next(); ok; f, ok = q.next() {
 		switch f.(type) {

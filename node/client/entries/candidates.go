@@ -137,8 +137,8 @@ func (k *Keeper) apartLocked(live []peer.ID) bool {
 }
 
 // next chooses the candidates to try now and marks them. It prefers candidates that are independent of the entry in
-// use, then those that the user gave, then those that have shown the right genesis, then those seen last. If the
-// connected entries depend on each other, it chooses an independent one.
+// use, then the user's, then candidates with the right genesis, then the most recently seen. If the connected entries
+// depend on each other, it chooses an independent one.
 func (k *Keeper) next(now time.Time) []*candidate {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -103,7 +103,7 @@ func KeepGenesis(home string, g market.Genesis) error {
 	return config.Replace(filepath.Join(home, config.FileGenesis), append(b, '\n'))
 }
 
-// Lock takes the home for this process, waiting for one that is just ending. Closing the file frees it.
+// Lock locks the home for this process. It waits for a process that is just ending. Closing the file unlocks it.
 func Lock(ctx context.Context, home string) (*os.File, error) {
 	f, err := os.OpenFile(filepath.Join(home, fileLock), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
@@ -136,8 +136,8 @@ const (
 	lockRetry = 50 * time.Millisecond
 )
 
-// ReadPSK is the pre-shared key of the client's private network: the one that is kept in home, or the one in the file
-// that is given. nil on an open network.
+// ReadPSK returns the pre-shared key of the client's private network: the stored key in home, or the key in the file
+// given. It returns nil on an open network.
 func ReadPSK(home, given string) (*[32]byte, error) {
 	path := filepath.Join(home, config.FilePSK)
 	kept, err := p2p.LoadPSK(path)

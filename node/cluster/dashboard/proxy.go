@@ -31,8 +31,8 @@ const cookie = "ray-authentication-token"
 // maxConns is how many connections to the head one proxy keeps open.
 const maxConns = 48
 
-// NewProxy returns the handler for an address that it is served on. failed hears of requests that the head did not
-// answer.
+// NewProxy returns the handler for an address that it is served on. failed receives the errors of requests that the
+// head did not answer.
 func NewProxy(at netip.AddrPort, cfg Config, failed func(error)) *Proxy {
 	p := &Proxy{port: strconv.Itoa(int(at.Port()))}
 	p.forward = &httputil.ReverseProxy{
@@ -105,7 +105,7 @@ func (p *Proxy) here(host string) bool {
 	return err == nil && ip.IsLoopback()
 }
 
-// dropCookie takes the dashboard's token out of a request: the one that counts is added.
+// dropCookie removes a dashboard token from a request, before the valid token is added.
 func dropCookie(r *http.Request) {
 	all := r.Cookies()
 	r.Header.Del("Cookie")

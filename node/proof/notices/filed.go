@@ -136,7 +136,7 @@ func (k *Publisher) makeRoom() {
 	}
 }
 
-// journal writes the changed leases before they are published, and deletes those that are no longer published.
+// journal writes the changed leases before they are published, and deletes the leases that are no longer published.
 func (k *Publisher) journal(ctx context.Context, now market.Slot) error {
 	k.mu.Lock()
 	var batch journal.Batch
@@ -171,7 +171,7 @@ func (k *Publisher) journal(ctx context.Context, now market.Slot) error {
 	return nil
 }
 
-// past reports whether the time to publish a lease is over; k.mu is held.
+// past reports whether the time to publish a lease has passed; k.mu is held.
 func (k *Publisher) past(f *filed, now market.Slot) bool {
 	last := f.lease.Core.Start
 	for _, r := range f.receipts {

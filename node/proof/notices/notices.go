@@ -94,7 +94,7 @@ type Config struct {
 	Store   journal.Store
 	// Slot is the chain's current slot; an error while it is not known.
 	Slot func() (market.Slot, error)
-	// Heard receives each good notice, once or more often. It must not block.
+	// Heard receives each valid notice, at least once. It must not block.
 	Heard func(n notice.Notice)
 	// Proofs keeps double sales.
 	Proofs *keep.Store
@@ -119,7 +119,7 @@ type Publisher struct {
 
 // visit is the state of a place.
 type visit struct {
-	at   time.Time // it was looked at last
+	at   time.Time // time of the last visit
 	put  time.Time // all that was to be said was put there then, or later; zero when that is not known
 	say  time.Time // when something new is to be said; zero when there is nothing
 	news time.Time // the first of it came then; zero when an earlier process may have said it already
@@ -174,7 +174,7 @@ func (k *Publisher) Values() discovery.Values {
 	}
 }
 
-// timely refuses places of hours that are over for publishing, or have not begun.
+// timely refuses places of hours past their publication, or in the future.
 func (k *Publisher) timely(p notice.Place) error {
 	now, err := k.cfg.Slot()
 	if err != nil {
@@ -261,7 +261,7 @@ func (k *Publisher) see(cs []verify.Conflict) {
 	}
 }
 
-// Run publishes, looks and keeps until ctx ends.
+// Run publishes notices, looks up others' and stores proofs until ctx ends.
 func (k *Publisher) Run(ctx context.Context, t Table) error {
 	every := time.NewTicker(pass)
 	defer every.Stop()

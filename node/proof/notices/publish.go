@@ -29,7 +29,7 @@ func (k *Publisher) turn(ctx context.Context, t Table) error {
 	for i, p := range k.plan(time.Now(), slot) {
 		if i > 0 {
 			select {
-			case <-ctx.Done(): // those that are left fail at once
+			case <-ctx.Done(): // the remaining ones fail at once
 			case <-pace.C:
 			}
 		}

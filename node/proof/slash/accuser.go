@@ -59,7 +59,7 @@ func New(cfg Config) *Accuser {
 	return &Accuser{cfg: cfg, found: make(chan struct{}, 1), due: map[sign.Hash]*retry{}}
 }
 
-// Found has Run look at frauds soon.
+// Found makes Run check the frauds soon.
 func (a *Accuser) Found() {
 	select {
 	case a.found <- struct{}{}:
@@ -132,8 +132,8 @@ func lot(fraud sign.Hash, reporter sign.Key) time.Duration {
 	return accuseApart * time.Duration(1+int(h[0])%accuseLots)
 }
 
-// accuseOne submits a fraud that is due, and returns the time until it is next. Run alone calls it, so nobody else
-// changes the progress of a fraud.
+// accuseOne submits a fraud that is due, and returns the time until its next attempt. Only Run calls it, so the
+// progress of a fraud has a single writer.
 func (a *Accuser) accuseOne(ctx context.Context, c Chain, reporter sign.Key, h sign.Hash) time.Duration {
 	next := a.due[h]
 	if next != nil && time.Until(next.due) > 0 {
