@@ -73,9 +73,10 @@ func (r lessor) Reply(o market.Order, quote, offer []byte) error {
 }
 
 const (
-	// holdTTL is how long units are set aside for a buyer that does not come back.
+	// holdTTL is how long units are held for a buyer that does not return.
 	holdTTL = 10 * time.Second
-	// lostIntervals is how many metering intervals a silent provider is waited for, but not less than lostAtLeast.
+	// lostIntervals is the number of metering intervals after which a silent provider is lost, but at least
+	// lostAtLeast.
 	lostIntervals = 3
 	lostAtLeast   = 3 * time.Second
 	// maxOutput bounds one output that a buyer takes, bytes.

@@ -40,13 +40,14 @@ type Parts struct {
 	GPUs     inventory.Source // nil when none are sold
 	// Hardware is optional; if nil, the hardware of this machine answers audits for its units.
 	Hardware auditing.Hardware
-	// Mask is a host with a new key, by which others do not know this peer, and that key; nil: no canaries are planted.
+	// Mask returns a host with a new key, unknown to others, and that key. It is optional; if nil, no canaries are
+	// planted.
 	Mask func() (*p2p.Host, sign.Private, error)
-	// Networks joins executions to the overlays of their clusters; nil: the host's, if it has any.
+	// Networks joins executions to the overlays of their clusters. It is optional; if nil, the host's are used, if any.
 	Networks provider.Networks
-	// SlotEvery is how often the chain is asked for its slot.
+	// SlotEvery is the interval of reads of the chain's slot.
 	SlotEvery time.Duration
-	// RPC passes one JSON-RPC call of a light client to the chain; nil: they are not passed on.
+	// RPC forwards one JSON-RPC call of a light client to the chain. It is optional; if nil, calls are refused.
 	RPC func(ctx context.Context, call []byte) ([]byte, error)
 	// Light makes this a light peer: it sells nothing, serves no peer, and does not join DHT and gossip.
 	Light Light
@@ -79,7 +80,7 @@ func (p Parts) check() error {
 		return fmt.Errorf("%w: the genesis names program %s, and the chain is opened with a program: %t",
 			config.ErrConfig, g.Program, p.Program != nil)
 	case auditrules.Interpreted() && !g.Simulated:
-		return fmt.Errorf("%w: this program was built for tests: it takes the PTX interpreter for a GPU, and the "+
+		return fmt.Errorf("%w: this program was built for tests: it treats the PTX interpreter as a GPU, and the "+
 			"genesis does not say that %s is a simulated network", config.ErrConfig, g.Network)
 	}
 	return nil

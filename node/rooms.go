@@ -66,7 +66,7 @@ func (r *Rooms) Slot() market.Slot {
 	return s
 }
 
-// Sync asks the chain for its slot at once. A light peer does it when it is connected.
+// Sync reads the chain's slot at once. A light peer calls it when it is connected.
 func (r *Rooms) Sync(ctx context.Context) { _ = r.slots.Sync(ctx) } // errors are logged there
 
 // Buyer returns the buying loop.

@@ -105,7 +105,7 @@ func (n *Node) newProofs() buyer.Proofs {
 	return proofs
 }
 
-// results are the rooms that learn of results of audits.
+// results notifies the rooms of results of audits.
 type results struct{ n *Node }
 
 // Judged implements audit.Results: the verdict counts in the provider's reputation.

@@ -106,7 +106,7 @@ func (n *Node) anchor(ctx context.Context) error {
 	return nil
 }
 
-// receipts is the rooms that learn of receipts of the peer's leases.
+// receipts is the list of rooms that receive receipts of the peer's leases.
 type receipts []func(market.Lease, []market.UnitID, verify.Receipt)
 
 func (r *receipts) add(room func(market.Lease, []market.UnitID, verify.Receipt)) {

@@ -41,7 +41,7 @@ type Serving struct {
 	Bytes    uint64 `json:"bytes"` // carried by circuits that have ended
 }
 
-// PingRequest asks for the way to a peer: a full multiaddr, a peer id or a key.
+// PingRequest requests the connection to a peer: a full multiaddr, a peer id or a key.
 type PingRequest struct {
 	Peer  string `json:"peer"`
 	Count int    `json:"count"` // 1 to MaxPings

@@ -71,14 +71,14 @@ type JobsQuery struct {
 	Key   *string   `query:"key" doc:"submitted with this API key; empty: with none"`
 }
 
-// Events asks for the trace of a job.
+// Events requests the trace of a job.
 type Events struct {
 	ID     string `path:"id"`
 	After  int    `query:"after" doc:"number of the last step that is known"`
 	Follow bool   `query:"follow" doc:"wait for more until the job has ended"`
 }
 
-// Log asks for the log of a rank; see [ranklog.Query].
+// Log requests the log of a rank; see [ranklog.Query].
 type Log struct {
 	ID     string    `path:"id"`
 	Rank   int       `query:"rank"`

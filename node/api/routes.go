@@ -105,7 +105,7 @@ var (
 		Pattern: "POST /v1/jobs/{id}/pause", Summary: "Freeze a job; its units stay held and paid for", Access: keys,
 	})
 	ResumeJob = declare(route.Route[ByID, record.Job]{
-		Pattern: "POST /v1/jobs/{id}/resume", Summary: "Let a paused job go on", Access: keys,
+		Pattern: "POST /v1/jobs/{id}/resume", Summary: "Resume a paused job", Access: keys,
 	})
 	ExtendJob = declare(route.Route[Extend, record.Extension]{
 		Pattern: "POST /v1/jobs/{id}/extend",

@@ -198,7 +198,7 @@ func (b retiring) archived(j Job) archive.Job {
 	}
 }
 
-// recall reads a job that has left memory, with its leases. It does not come back into memory.
+// recall reads a job that has left memory, with its leases. It does not load it into memory again.
 func (b retiring) recall(id string) (*supervisor, error) {
 	ctx := context.Background()
 	var j Job

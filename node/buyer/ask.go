@@ -14,9 +14,8 @@ import (
 	"github.com/starling-network/starling/node/job"
 )
 
-// Quote asks the market for the price of a job now: the order is published as that of a job is, the quotes are ranked
-// as those of a job are, and nothing is reserved. Where too few providers were drawn, more are asked. It returns
-// ErrRefused.
+// Quote returns the present price of a job: it publishes an order and ranks the quotes as for a job, but reserves
+// nothing. If too few providers were drawn, it repeats the order for more. It returns ErrRefused.
 func (b *Buyer) Quote(ctx context.Context, spec job.Job) (Quotation, error) {
 	return b.rooms.orders.Quote(ctx, b.own, spec)
 }

@@ -10,19 +10,19 @@
 //
 //	orders     order leases for its ranks: exchange is the market, selection chooses among the quotes, and gangs takes
 //	           all leases of an order or none
-//	programs   has their programs started, followed and ended, by executions; probe looks whether units are shared
-//	lines      makes leases longer, and ends them; leases has them from their signatures to their settlement
-//	plans      keeps the members of a cluster at its plan; mesh measures the paths between them
-//	access     lets users into the programs
+//	programs   starts, follows and ends their programs, by executions; probe checks whether units are shared
+//	lines      extends leases, and ends them; leases has them from their signatures to their settlement
+//	plans      sends the members of a cluster its plan; mesh measures the paths between them
+//	access     connects users to the programs
 //	changes    gives the job more time, another budget or another size
 //	settling   settles its account; pay has the money behind the leases, spend the limits on it
 //	command    engages the guardians of a job, and sends them heartbeats; guardian/search finds them
 //	takeover   gets the command of such a job after an absence, or for its owner
 //	voice      signs for it: as the peer, or in the name of a job with guardians
 //
-// Beside them admission refuses jobs that cannot work, record has a job as it is journalled and shown, archive those
-// that ended long ago, secrets the values that jobs keep to themselves, and news the reports to their webhooks. results
-// has results computed again, by checks, and reduce reduces them.
+// Beside them admission refuses invalid jobs. record has the journalled form of a job, archive the jobs that ended long
+// ago, secrets their secret values, and news the reports to their webhooks. results has results computed again, by
+// checks, and reduce reduces them.
 package buyer
 
 import (

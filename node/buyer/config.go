@@ -56,10 +56,11 @@ type Config struct {
 	Proofs Proofs
 
 	Boxes secrets.Boxes
-	// Blocked reports whether a provider is not wanted, and why.
+	// Blocked reports whether the user excludes a provider, and the reason.
 	Blocked func(p sign.Key) (reason string, blocked bool)
 
-	// Guardian is this peer's own guardian service, which is asked directly; nil: it guards nothing.
+	// Guardian is this peer's own guardian service, which is called directly. It is optional; if nil, the peer guards
+	// nothing.
 	Guardian voice.Local
 	Stakes   Stakes // optional; if nil, no provider counts as staked
 
@@ -73,8 +74,7 @@ type Config struct {
 	LostAfter   time.Duration    // silence after which a provider counts as lost
 	MaxOutput   int64            // bytes of one output
 	MaxJobs     int              // jobs at a time, settling ones not counted
-	// MaxAsked is how many known providers are asked at once for an order, beside 3 for each lease wanted; zero means
-	// 48.
+	// MaxAsked is the number of known providers that receive an order at once, beside 3 for each lease; zero means 48.
 	MaxAsked int
 }
 

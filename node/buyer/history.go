@@ -65,7 +65,7 @@ func (c *catalogue) Jobs() []Job {
 	return out
 }
 
-// Open lists those of this peer's own that have not ended, newest first.
+// Open lists this peer's own jobs that have not ended, newest first.
 func (c *catalogue) Open() []Job {
 	out := []Job{}
 	for _, s := range c.sorted() {
@@ -76,7 +76,7 @@ func (c *catalogue) Open() []Job {
 	return out
 }
 
-// States counts the jobs of this peer's own.
+// States counts this peer's own jobs by state.
 func (c *catalogue) States() map[State]int {
 	out := map[State]int{}
 	c.mu.Lock()
@@ -93,7 +93,7 @@ func (c *catalogue) States() map[State]int {
 }
 
 // Anchored returns the ended jobs whose receipts are anchored, newest first. Detached jobs are not among them: they
-// have keys of their own.
+// have separate keys.
 func (c *catalogue) Anchored() (out []Anchored) {
 	for _, e := range c.entries(func(j Job) bool { return j.State.Ended() }) {
 		if e.anchored.Tx != "" {

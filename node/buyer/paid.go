@@ -52,9 +52,9 @@ type closing interface {
 	// returns the amount that was paid and the transactions of the anchors. All of that is final when it returns.
 	// Leases can become void meanwhile, so the bill is counted again.
 	Settle(ctx context.Context, job string, leases []pay.Lease, bill pay.Bill) (market.Amount, []string, error)
-	// LetGo drops a job's money from memory, and returns the records that the journal need not keep. ok is false where
-	// some of the money can still move, or is still being taken back. The caller calls end with the journal's answer:
-	// unless the records are gone, all is kept on.
+	// LetGo drops a job's money from memory, and returns the records that the journal need not keep. ok is false if
+	// some of the money can still move or a refund is pending. The caller calls end with the journal's answer: unless
+	// the records are gone, the money stays in memory.
 	LetGo(job string) (gone []store.Put, end func(gone bool), ok bool)
 	// GiveUp winds up the hires for a job of another peer, which has wound up the rest.
 	GiveUp(job string) error

@@ -58,14 +58,14 @@ type Config struct {
 	// Genesis pins the network: the hash of its genesis in hexadecimal, or the path of its genesis file. Without it the
 	// first entry is trusted once, and its genesis is pinned in Home.
 	Genesis string
-	// PSK is the file with the pre-shared key of a private network, its swarm.key. It is kept in Home once it has let
-	// the client in.
+	// PSK is the file with the pre-shared key of a private network, its swarm.key. It is stored in Home after the first
+	// successful connection.
 	PSK string
-	// Cache is where compiled programs are kept; empty means Home.
+	// Cache is the directory of compiled programs; empty means Home.
 	Cache string
-	// Direct lets the client dial providers by their own addresses too, which is faster for large files.
+	// Direct makes the client dial providers by their own addresses too, which is faster for large files.
 	Direct bool
-	// API serves the local HTTP API of a full peer on a unix socket in Home, so that the command line can talk to it.
+	// API serves the local HTTP API of a full peer on a unix socket in Home, for the command line.
 	API bool
 	// Version is the announced version.
 	Version string
@@ -74,7 +74,7 @@ type Config struct {
 }
 
 const (
-	// slotEvery is how often entries are asked for the slot.
+	// slotEvery is the interval of requests for the slot to the entries.
 	slotEvery = 5 * time.Second
 	// maxBlobs bounds the client's content-addressed files, bytes.
 	maxBlobs = 256 << 30
@@ -122,7 +122,7 @@ type Client struct {
 	close  func() error
 }
 
-// New puts a client together of its parts and starts nothing; Serve does. Most callers want Open.
+// New composes a client from its parts and starts nothing; Serve does. Most callers use Open.
 func New(ctx context.Context, p Parts) (*Client, error) {
 	k := entries.New(p.Host, p.Genesis, p.Home, p.Entries, p.Log)
 	access := p.Access
@@ -262,7 +262,7 @@ func (o *opened) open(ctx context.Context, given []peer.AddrInfo) error {
 	return nil
 }
 
-// hostConfig is for a host that does not know its network yet.
+// hostConfig returns the configuration of a host without a known network.
 func hostConfig(cfg Config, key sign.Private, psk *[32]byte) p2p.Config {
 	return p2p.Config{Key: p2p.PrivKey(key.Seed()), Network: p2p.AnyNetwork, PSK: psk, Agent: "starling-client/" +
 		cfg.Version, Logger: cfg.Log}
@@ -339,7 +339,7 @@ func (c *Client) Buyer() *buyer.Buyer { return c.node.Buyer() }
 func (c *Client) Genesis() market.Genesis { return c.genesis }
 
 // Wallet is the owner of the tokens that pay for jobs. Fund it before the first job; fees are paid in SOL by the
-// client's key, which is the same address unless the home has a wallet of its own.
+// client's key, which is the same address unless the home has a separate wallet.
 func (c *Client) Wallet() sign.Key { return c.owner }
 
 // Created reports whether Open made the client's key, so that its wallet is empty.

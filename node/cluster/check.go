@@ -106,7 +106,7 @@ func (p Plan) After(before Plan) error {
 	case p.Engine != before.Engine:
 		return bad("its engine is %s, %s runs", p.Engine, before.Engine)
 	case p.MTU != before.MTU:
-		return bad("its MTU is %d, %d is in use", p.MTU, before.MTU)
+		return bad("MTU: got %d, want %d as before", p.MTU, before.MTU)
 	case p.Version < before.Version:
 		return fmt.Errorf("%w: got version %d, want %d or later", ErrOld, p.Version, before.Version)
 	case p.Version == before.Version && !p.equal(before):

@@ -50,7 +50,7 @@ func (c Class) Check() error {
 	return nil
 }
 
-// Admits reports whether a network of a class is good enough where c is wanted.
+// Admits reports whether a network of class is meets the requirements of c.
 func (c Class) Admits(is Class) bool {
 	return c.Check() == nil && is.Check() == nil && slices.Index(classes, is) <= slices.Index(classes, c)
 }
@@ -97,7 +97,7 @@ var Engines = map[string]Engine{
 	"ray": {
 		Name: "ray", template: ray, Needs: WAN, Ends: EndsHead, Binds: true, HeadFirst: true, Serves: true,
 		Options: map[string]Option{
-			"objectStore": {"MiB of memory of each node for objects; 30 % of its memory where it is not said",
+			"objectStore": {"MiB of memory of each node for objects; 30 % of its memory by default",
 				number(64, 1<<24)},
 		},
 	},
@@ -125,8 +125,8 @@ var Engines = map[string]Engine{
 	"dask": {
 		Name: "dask", template: dask, Needs: WAN, Ends: EndsHead, Binds: true, HeadFirst: true, Serves: true,
 		Options: map[string]Option{
-			"workers": {"worker processes of each node; one where it is not said", number(1, 1024)},
-			"threads": {"threads of each worker; one for each CPU of its node where it is not said", number(1, 1024)},
+			"workers": {"worker processes of each node; one by default", number(1, 1024)},
+			"threads": {"threads of each worker; one for each CPU of its node by default", number(1, 1024)},
 		},
 	},
 	"none": {
@@ -145,7 +145,7 @@ var ErrEngine = errors.New("engine")
 func LookUp(name string) (Engine, error) {
 	e, ok := Engines[name]
 	if !ok {
-		return Engine{}, fmt.Errorf("%w %.40q is not known: want %s", ErrEngine, name, strings.Join(Names(), ", "))
+		return Engine{}, fmt.Errorf("%w %.40q is unknown: want %s", ErrEngine, name, strings.Join(Names(), ", "))
 	}
 	return e, nil
 }

@@ -41,7 +41,7 @@ func mpi(t Task) Program {
 	return script(shellRun+mpiRun, env, append([]string{utoa(slots * t.Size)}, t.Command...)...)
 }
 
-// A member without a task of its own holds the container for mpirun's daemon, and ends well when it is asked to.
+// A member without a task holds the container for mpirun's daemon, and exits with code 0 on request.
 const mpiHold = `
 while [ -z "$asked" ]; do sleep 3600 & pid=$!; wait $pid; done
 exit 0`

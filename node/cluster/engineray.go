@@ -70,7 +70,7 @@ func token(p Program, ready *Ready) Program {
 // timeout, several times in a row, or after as many periods in which its port is closed.
 func rayTimes(rtt time.Duration) map[string]string {
 	ms := func(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
-	// "If your cluster has a high latency, make it to > 4x the latency": it is the time-out of connecting, too.
+	// "If your cluster has a high latency, make it to > 4x the latency": this is also the timeout of connecting.
 	env := map[string]string{"RAY_gcs_grpc_min_reconnect_backoff_ms": ms(max(time.Second, 5*rtt))}
 	// A lost machine does not even close its connections. Ray retries its tasks after an unanswered ping. Ray's default
 	// pings are five minutes apart with a timeout of two, and its servers allow one a minute.

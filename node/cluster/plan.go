@@ -64,7 +64,7 @@ func (p Plan) Own() (Member, bool) { return p.Member(p.Rank) }
 // First means that the others wait for the rank that the plan is for.
 func (p Plan) First() bool { return p.Rank == 0 && Engines[p.Engine].HeadFirst }
 
-// Member is the one of a rank, if it is there.
+// Member returns the member of a rank. It reports false if there is none.
 func (p Plan) Member(rank uint32) (Member, bool) {
 	i, ok := slices.BinarySearchFunc(p.Members, rank, func(m Member, r uint32) int {
 		return int(int64(m.Rank) - int64(r))
@@ -165,7 +165,7 @@ func (p Plan) Validate() error {
 	case p.Size < 1 || p.Size > MaxMembers:
 		return bad("size %d, want 1 to %d", p.Size, MaxMembers)
 	case p.Version == 0:
-		return bad("version 0, they count from 1")
+		return bad("version 0, want 1 or more")
 	case p.MTU < MinMTU || p.MTU > MaxMTU:
 		return bad("MTU %d, want %d to %d", p.MTU, MinMTU, MaxMTU)
 	case len(p.Members) > MaxMembers:

@@ -12,7 +12,7 @@ import (
 
 // Buy bounds the purchases of a peer for its user.
 type Buy struct {
-	// QuoteWindow is how long quotes for an order are waited for at the most.
+	// QuoteWindow is the maximum wait for the quotes of an order.
 	QuoteWindow time.Duration `yaml:"quoteWindow"`
 	// MaxJobs is the maximum number of jobs at a time. Jobs that only await settlement do not count.
 	MaxJobs int `yaml:"maxJobs"`

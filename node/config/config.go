@@ -181,7 +181,7 @@ func Load(path string) (Config, error) {
 	return c, c.Validate()
 }
 
-// Validate checks a configuration as far as that needs no network.
+// Validate makes all checks of a configuration that need no network.
 func (c Config) Validate() error {
 	if err := market.Region(c.Region).Check(); err != nil {
 		return fmt.Errorf("%w: region: %w", ErrConfig, err)
@@ -210,7 +210,7 @@ func (c Config) Validate() error {
 	case c.Buy.QuoteWindow <= 0 || c.Buy.QuoteWindow > time.Minute:
 		return fmt.Errorf("%w: buy.quoteWindow: %v is not between 0 and 1m", ErrConfig, c.Buy.QuoteWindow)
 	case c.Entry.Finds < 0 || c.Entry.Calls < 0 || c.Entry.Orders < 0 || c.Entry.Orders > maxEntryOrders:
-		return fmt.Errorf("%w: entry: finds %g, orders %g, calls %g: want none below 0 and at most %d orders a "+
+		return fmt.Errorf("%w: entry: finds %g, orders %g, calls %g: want 0 or more, and at most %d orders per "+
 			"second, others pass on no more", ErrConfig, c.Entry.Finds, c.Entry.Orders, c.Entry.Calls, maxEntryOrders)
 	case !(c.Buy.MinReputation >= 0 && c.Buy.MinReputation < 1):
 		return fmt.Errorf("%w: buy.minReputation: %g is not at least 0 and below 1", ErrConfig, c.Buy.MinReputation)

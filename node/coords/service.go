@@ -66,7 +66,7 @@ func New(ctx context.Context, cfg Config) (*Service, error) {
 	return s, err
 }
 
-// Coordinate is where the peer is; zero while it does not know.
+// Coordinate returns the peer's coordinate; zero while it is unknown.
 func (s *Service) Coordinate() market.Coordinate { return s.space.Coordinate() }
 
 // Run observes peers until ctx ends.
@@ -75,7 +75,7 @@ func (s *Service) Run(ctx context.Context) error {
 	defer server.Close()
 	wait := soonest
 	for {
-		t := time.NewTimer(wait/2 + rand.N(wait/2)) // peers that were started together need not ask together
+		t := time.NewTimer(wait/2 + rand.N(wait/2)) // peers that started together must not send together
 		select {
 		case <-ctx.Done():
 			t.Stop()
@@ -99,7 +99,7 @@ func (s *Service) round(ctx context.Context) int {
 	for _, p := range peers[:min(len(peers), atOnce)] {
 		wg.Go(func() {
 			if err := s.observe(ctx, p); err != nil {
-				s.cfg.Log.Debug("a peer's place in the network was not learnt", "peer", p, "err", err)
+				s.cfg.Log.Debug("reading a peer's coordinate failed", "peer", p, "err", err)
 				return
 			}
 			mu.Lock()

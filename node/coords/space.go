@@ -137,7 +137,7 @@ func (s *Space) hold(was, is *coordinate.Coordinate, step float64) {
 	is.Adjustment = 0
 }
 
-// Coordinate is where the peer is; zero while it has observed too little to say.
+// Coordinate returns the peer's coordinate; zero after too few observations.
 func (s *Space) Coordinate() market.Coordinate {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -3,8 +3,8 @@
 //	buyer ── Publish ──▸ topic of a class, or of a shard of it ──▸ Next ── provider
 //	buyer ◂──── Find ─── DHT ◂─────────────────────────────────── Offer ── provider
 //
-// Each class has a topic, and each shard of its providers another one. A peer takes part in the topics of the classes
-// that it sells, and for a while in those that it buys. Orders of a topic are checked before they are passed on:
+// Each class has a topic, and each shard of its providers another one. A peer joins the topics of the classes that it
+// sells, and for a while the topics of classes that it buys. Orders of a topic are checked before they are forwarded:
 // signed, timely, not seen before, and within limits if another peer than the buyer published them.
 package exchange
 
@@ -25,7 +25,7 @@ import (
 	"github.com/starling-network/starling/p2p/gossip"
 )
 
-// common is the class of processors: every peer takes part in its topic.
+// common is the class of processors: every peer joins its topic.
 const common market.Class = "cpu"
 
 // orderTime is the time that an order is in flight after its receipt.
@@ -47,13 +47,13 @@ type Config struct {
 	Log   *slog.Logger
 }
 
-// Exchange is a peer's part in the market. It is a service: it takes part in topics from Start to Close.
+// Exchange is a peer's part in the market. It is a service: it is in its topics from Start to Close.
 type Exchange struct {
 	cfg    Config
 	orders *orders
 }
 
-// New makes an exchange. It takes part in no topic yet.
+// New returns an exchange. It joins no topic yet.
 func New(cfg Config) *Exchange {
 	x := &Exchange{cfg: cfg}
 	x.orders = newOrders(cfg.Gossip, cfg.Genesis.Domain(), match.ShardOf(cfg.Key), cfg.Sells, x.hints)
@@ -63,7 +63,7 @@ func New(cfg Config) *Exchange {
 // Name implements service.Service.
 func (*Exchange) Name() string { return "exchange" }
 
-// Start takes part in the topics of the classes that are sold, and in that of processors, as every peer does.
+// Start joins the topics of the sold classes, and the topic of processors, as every peer does.
 func (x *Exchange) Start(ctx context.Context) error {
 	x.orders.ctx = ctx
 	if _, err := x.orders.join(common); err != nil {
@@ -72,7 +72,7 @@ func (x *Exchange) Start(ctx context.Context) error {
 	return x.orders.joinSold()
 }
 
-// Run waits for ctx. The topics have goroutines of their own.
+// Run waits for ctx. Each topic has its own goroutine.
 func (*Exchange) Run(ctx context.Context) error {
 	<-ctx.Done()
 	return nil
@@ -94,7 +94,7 @@ func (x *Exchange) Way(id market.OrderID) (replies.Way, bool) {
 	return w, ok && w.To != x.cfg.Host.ID()
 }
 
-// Publish sends an order to its shard's topic, or else its class's, and returns how many neighbours take part in it.
+// Publish sends an order to its shard's topic, or else its class's, and returns the number of neighbours in it.
 func (x *Exchange) Publish(ctx context.Context, o market.Order, envelope []byte) (int, error) {
 	return x.orders.publish(ctx, o, envelope)
 }
@@ -115,7 +115,7 @@ func (x *Exchange) Peers() int {
 	return max(x.cfg.Discovery.Size(), len(x.cfg.Host.Network().Peers())+1)
 }
 
-// Size estimates how many peers take part in a class, this one included: of the others, the neighbours' share.
+// Size estimates the number of peers in a class, including this one: of the others, the neighbours' share.
 func (x *Exchange) Size(c market.Class) int {
 	size, all := x.Peers(), len(x.cfg.Host.Network().Peers())
 	of, ok := x.orders.neighbours(c)

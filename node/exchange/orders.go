@@ -25,10 +25,10 @@ const (
 	// classIdle without orders, or earlier if there are too many topics and it is idle for longest.
 	maxClasses = 64
 	classIdle  = 15 * time.Minute
-	// publishWait is how long an order waits for the first neighbour that takes part in its topic.
+	// publishWait bounds an order's wait for the first neighbour in its topic.
 	publishWait = 5 * time.Second
-	// shardNetworks is in how many networks the neighbours in a shard's topic must be for an order to it; else it
-	// goes to its class's.
+	// shardNetworks is the minimum number of networks of a shard's neighbours. With fewer, an order goes to the class's
+	// topic.
 	shardNetworks = 3
 	// shardHints is how many peers of a class must be known before those of this peer's shard are met: where there
 	// are fewer, no order is a shard's.
@@ -38,8 +38,8 @@ const (
 	staleOrder = 30*time.Second + market.MaxClockSkew
 )
 
-// How many orders one peer may publish for light clients, and how many may come of one of these, in a second and at
-// once. The orders of an entry peer (node/entry) stay below.
+// Limits on the orders that one peer publishes for light clients, and on the orders of one light client: per second,
+// and at once. The orders of an entry peer (node/entry) stay below.
 const (
 	PerEntry, relayedEntryBurst        = 20, 100
 	relayedPerBuyer, relayedBuyerBurst = 4, 20
@@ -104,7 +104,7 @@ func (h *handed) by(o market.OrderID) (peer.ID, bool) {
 // hinter looks up peers that may sell a class.
 type hinter = func(ctx context.Context, c market.Class, most int) ([]peer.AddrInfo, error)
 
-// joined is a topic that this peer takes part in.
+// joined is a topic that this peer has joined.
 type joined struct {
 	*gossip.Topic[market.Order]
 	meeting *gossip.Meeting
@@ -171,7 +171,7 @@ func (o *orders) decodeOf(shard uint32, from, via peer.ID, data []byte) (market.
 	return ord, nil
 }
 
-// join takes part in the topic of a class, once.
+// join joins the topic of a class, once.
 func (o *orders) join(c market.Class) (*joined, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -265,7 +265,7 @@ func (o *orders) drop(c market.Class) {
 	}
 }
 
-// joinSold takes part in the topics of all that is sold.
+// joinSold joins the topics of all sold classes.
 func (o *orders) joinSold() error {
 	for c := range o.sells {
 		if _, err := o.join(c); err != nil {
@@ -315,7 +315,8 @@ func (o *orders) publishFor(ctx context.Context, client peer.ID, ord market.Orde
 	return o.publish(ctx, ord, envelope)
 }
 
-// neighbours are how many connected peers take part in the orders of a class; false where this peer does not.
+// neighbours returns the number of connected peers in the topic of a class. It reports false if this peer has not
+// joined it.
 func (o *orders) neighbours(c market.Class) (int, bool) {
 	o.mu.Lock()
 	j := o.topics[c]

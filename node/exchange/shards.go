@@ -17,7 +17,7 @@ import (
 // shardTopic is the topic of the orders of a class that are for one shard of its providers.
 func shardTopic(c market.Class, shard uint32) string { return fmt.Sprintf("orders-%d/%s", shard, c) }
 
-// joinShard takes part in the topic of this peer's shard of a class.
+// joinShard joins the topic of this peer's shard of a class.
 func (o *orders) joinShard(c market.Class) (*gossip.Topic[market.Order], error) {
 	return gossip.JoinVia(o.g, shardTopic(c, o.shard), func(from, via peer.ID, data []byte) (market.Order, error) {
 		return o.decodeOf(o.shard, from, via, data)

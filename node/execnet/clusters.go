@@ -17,8 +17,8 @@ import (
 	"github.com/starling-network/starling/p2p/overlay/egress"
 )
 
-// How members of clusters are kept in reach. Direct paths are found on connections that there are (p2p's hole
-// punching, the overlay's probes), so a connection to every member is kept.
+// Timing of the connections to members of clusters. Direct paths need an existing connection (p2p's hole punching, the
+// overlay's probes), so there is a connection to every member.
 const (
 	meetEvery = 15 * time.Second
 	meetTime  = 15 * time.Second // bounds one attempt

@@ -55,7 +55,7 @@ const (
 var (
 	// ErrFrame means that the bytes received are no frame of this protocol.
 	ErrFrame = errors.New("malformed frame")
-	// ErrCut means that a stream ended before it said how the program or the copying ended.
+	// ErrCut is returned if a stream ended without the result of the program or the copy.
 	ErrCut = errors.New("the connection broke off")
 )
 

@@ -9,8 +9,8 @@ import (
 	"github.com/starling-network/starling/node/runtime"
 )
 
-// pingEvery is the period of the program side's signs of life. By them it notices the loss of the other end, also while
-// the program neither reads nor writes.
+// pingEvery is the interval of the program side's pings. They detect the loss of the other end, also while the program
+// neither reads nor writes.
 const pingEvery = 15 * time.Second
 
 // Session is the streams of a program that runs for the other end.

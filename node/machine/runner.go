@@ -256,7 +256,7 @@ func (r *Runner[K, M, E, F]) Get(k K) (m M, changed <-chan struct{}, err error) 
 	return in.m, in.changed, nil
 }
 
-// Until waits until a machine is as wanted, and returns it. It returns ErrUnknown.
+// Until waits until wanted returns true for a machine, and returns it. It returns ErrUnknown.
 func (r *Runner[K, M, E, F]) Until(ctx context.Context, k K, wanted func(M) bool) (M, error) {
 	for {
 		m, changed, err := r.Get(k)

@@ -89,8 +89,8 @@ func (in *instance[K, M, E, F]) take() []item[E, F] {
 	return batch
 }
 
-// tickLocked puts a tick that is due in the inbox, or sets the timer of a machine that has nothing to do. Events that
-// are there come before the tick: when a busy peer serves a machine late, an answer that came in time is not missing.
+// tickLocked puts a due tick in the inbox, or sets the timer of an idle machine. Queued events precede the tick, so
+// that on a busy peer a timely answer is not processed after its timeout.
 func (r *Runner[K, M, E, F]) tickLocked(in *instance[K, M, E, F]) {
 	if in.timer != nil {
 		in.timer.Stop()

@@ -31,8 +31,8 @@ type Lease[M any] interface {
 	// Complete adds the journal records of a step, and removes the effects that need nothing else. An error refuses the
 	// event. It may sign with a local key, and must not block otherwise.
 	Complete(s *Step[M]) error
-	// Stepped is called with each step that is durable, in order and one at a time. It must not wait for a disk or the
-	// network, nor for a lock that is held over either. It may return a function that does, for a goroutine of its own.
+	// Stepped is called with each step that is durable, in order and one at a time. It must not wait for a disk, the
+	// network, or a lock held over either. It may return a function that does, to run in a separate goroutine.
 	Stepped(s Step[M]) (later func(context.Context))
 }
 

@@ -85,7 +85,7 @@ var (
 	descQuotes  = desc("quotes_total", "Quotes for gossiped orders that this peer received, by result.", "result")
 )
 
-// peer measures a peer when it is asked.
+// peer measures a peer at each scrape.
 type peer struct{ Config }
 
 // Describe implements [prometheus.Collector].

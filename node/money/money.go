@@ -23,7 +23,7 @@ import (
 )
 
 const (
-	// fundsEvery bounds how often measuring asks the chain.
+	// fundsEvery is the minimum interval between reads of the chain by metrics.
 	fundsEvery = 15 * time.Second
 	// fundsTimeout bounds one such request.
 	fundsTimeout = 2 * time.Second
@@ -144,7 +144,7 @@ var (
 	descEarned    = desc("earned_tokens_total", "Tokens that vouchers for this peer's leases and wages promise.")
 	descClaimed   = desc("claimed_tokens_total", "Tokens of that that were claimed on chain, before the network's fee.")
 	descLost      = desc("lost_tokens_total", "Tokens of that that can never be claimed.")
-	descUnclaimed = desc("unclaimed_tokens", "Tokens of that that are still to be claimed.")
+	descUnclaimed = desc("unclaimed_tokens", "Earned tokens that are not claimed yet.")
 	descPaid      = desc("paid_tokens_total", "Tokens paid for this peer's own jobs, with the network's fees.")
 	descEscrowed  = desc("escrowed_tokens", "Tokens in escrows for this peer's own jobs.")
 	descFees      = desc("fees_sol_total", "SOL that the transactions of this peer's own jobs took in fees, about.")

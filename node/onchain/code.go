@@ -59,7 +59,7 @@ func (w *Watch) followCode(ctx context.Context) error {
 func checkCode(want sign.Hash, d svm.Deployed) error {
 	if !want.IsZero() && d.Code != want {
 		return fmt.Errorf("%w: code %s, deployed in slot %d, want %s by the genesis; "+
-			"do not join until its people say why", ErrCode, d.Code, d.Slot, want)
+			"do not join until its operators explain the change", ErrCode, d.Code, d.Slot, want)
 	}
 	return nil
 }

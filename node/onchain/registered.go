@@ -69,8 +69,7 @@ func (w *Watch) Staked() func(context.Context) ([]peer.ID, error) {
 	}
 }
 
-// Stakes returns the stakes of peers: of all that are asked for, or of the first if the chain does not list
-// registrations.
+// Stakes returns the stakes of peers: of all in of, or of the first ones if the chain does not list registrations.
 func (w *Watch) Stakes(ctx context.Context, of []sign.Key) (map[sign.Key]market.Amount, error) {
 	if w.registry != nil {
 		if all, err := w.registry.Stakes(ctx, of); err == nil {

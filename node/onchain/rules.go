@@ -10,9 +10,9 @@ import (
 )
 
 const (
-	// rulesEvery is how often the chain is asked whether the network's rules were changed.
+	// rulesEvery is the interval of reads of the network's rules.
 	rulesEvery = 5 * time.Minute
-	// rulesRetry is how long after it could not be asked.
+	// rulesRetry is the delay after a failed read.
 	rulesRetry = 10 * time.Second
 )
 

@@ -48,10 +48,10 @@ var (
 	ErrKind = errors.New("unknown kind of proof")
 	// ErrUnknown reports a proof that is not kept.
 	ErrUnknown = errors.New("no such proof")
-	// ErrUnsure reports a proof that this peer cannot judge, or judges otherwise than others may.
+	// ErrUnsure reports a proof that this peer cannot judge, or that other peers may judge differently.
 	ErrUnsure = errors.New("the proof cannot be judged here")
 	// ErrFull reports that there is no room for a proof about its subject.
-	ErrFull = errors.New("as many proofs are kept as there is room for")
+	ErrFull = errors.New("no room for further proofs about this subject")
 )
 
 // Content is a decoded proof.
@@ -99,10 +99,10 @@ var specs = []spec{
 		"the beacon and the committee: they rest on the network's chain"},
 	{KindDoubleSale, 6, "one unit sold twice", verify.MaxConflict, false, true, plain(decodeDoubleSale),
 		"four signatures, two leases, one provider, a slot in common, the unit in both",
-		"whether the provider has anything at stake: proof submit asks the chain"},
+		"whether the provider has a stake: proof submit checks the chain"},
 	{KindFraud, 7, "a false statement in an audit", audit.MaxLie, false, true, plain(decodeFraud),
 		"the offender's signatures; the false value was computed again",
-		"whether the offender has anything at stake: proof submit asks the chain"},
+		"whether the offender has a stake: proof submit checks the chain"},
 	{KindDispute, 8, "different results of one work", replica.MaxDissent, false, false, plain(decodeDispute),
 		"each provider's signature of its result, for one work, in the last receipt of its lease", ""},
 }
@@ -143,7 +143,7 @@ func (k Kind) Public() bool {
 // MaxPublic bounds the encoding of a public proof, in bytes.
 const MaxPublic = audit.MaxRecord
 
-// Text describes a kind for people.
+// Text describes a kind for users.
 func (k Kind) Text() string {
 	s, err := specOf(k)
 	if err != nil {

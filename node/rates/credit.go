@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Credit bounds the work that all keys together begin on trust. A key takes one unit of it and gives it back when the
-// trust proves right; the other units come back in the course of time. Safe for concurrent use.
+// Credit bounds the work that all keys together begin on trust. A key takes one unit and returns it when its work is
+// paid; other units refill over time. Safe for concurrent use.
 type Credit[K comparable] struct {
 	most float64
 	over time.Duration

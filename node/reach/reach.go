@@ -30,7 +30,7 @@ type Config struct {
 type NAT struct {
 	// Auto finds out whether the peer can be dialled, reserves places at relays if not, and punches holes.
 	Auto bool `yaml:"auto"`
-	// PortMap asks the router for a port by UPnP.
+	// PortMap requests a port from the router by UPnP.
 	PortMap bool `yaml:"portMap"`
 	// DialOutOnly listens on nothing; the peer is reached through relays.
 	DialOutOnly bool `yaml:"dialOutOnly"`

@@ -45,8 +45,8 @@ type Config struct {
 	Log   *slog.Logger
 }
 
-// Registry gives the newest list that it has. It starts nothing: the caller that asks when the list is old lists the
-// chain, and the others that ask meanwhile wait for that.
+// Registry caches the list of registrations. It starts no goroutine: the first caller after the list is old reads the
+// chain, and concurrent callers wait for it.
 type Registry struct {
 	cfg  Config
 	turn chan struct{} // holds one while the chain is listed
@@ -54,7 +54,7 @@ type Registry struct {
 	mu    sync.Mutex
 	all   []account.Provider
 	at    time.Time // all is of then; zero while nothing was listed
-	tried time.Time // the chain was asked last
+	tried time.Time // the chain was read last
 	err   error     // the result of that
 }
 

@@ -23,9 +23,9 @@ const (
 	maxOwn, maxOthers, maxRecords = 8000, 26_000, 2000
 	// pass is the interval at which new facts are written.
 	pass = 2 * time.Second
-	// restFactor is how many times as long as it took to compute a View it is used while others' facts come in.
+	// restFactor is the lifetime of a View while others' facts arrive, as a multiple of the time of its computation.
 	restFactor = 20
-	// decaySteps is how many times in a half-life a View is computed anew though nothing is new.
+	// decaySteps is the number of computations of a View in a half-life without new facts.
 	decaySteps = 256
 	// stakeEvery is the interval of requests for stakes, stakeFor the time for which an answer counts, maxStakes bounds
 	// the remembered ones, stakeTimeout the wait for an answer.
@@ -206,7 +206,8 @@ func (b *Book) File(l market.Lease, r verify.Receipt) {
 	b.kept(b.parties(l.Core), r)
 }
 
-// parties are provider and buyer of a lease of this peer's own: where a key of its job bought it, that is this peer.
+// parties returns provider and buyer of one of this peer's own leases. If a job's key bought it, the buyer is this
+// peer.
 func (b *Book) parties(c market.LeaseCore) [2]sign.Key {
 	if c.Provider != b.cfg.Self {
 		return [2]sign.Key{c.Provider, b.cfg.Self}
@@ -224,7 +225,8 @@ func (b *Book) kept(of [2]sign.Key, r verify.Receipt) {
 	}
 }
 
-// Failed notes that the other side broke a lease of this peer's own, as this peer saw it, and this peer's loss.
+// Failed records that the other party broke one of this peer's own leases, as observed by this peer, and this peer's
+// loss.
 func (b *Book) Failed(c market.LeaseCore, lost market.Amount) {
 	of := b.parties(c)
 	f := reputation.Fact{

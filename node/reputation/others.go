@@ -32,7 +32,7 @@ func (b *Book) Heard(n notice.Notice) {
 // Learn adds a receipt that others anchored. It must have been checked, on chain too. Learn reports whether it was new.
 func (b *Book) Learn(a chain.Testimony) bool {
 	if a.Receipt.Provider == b.cfg.Self || a.Receipt.Buyer == b.cfg.Self {
-		return false // that is known better
+		return false // this peer has better evidence
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -158,13 +158,13 @@ func (k *Keeper[M]) Get(name string) (M, <-chan struct{}, error) {
 // Post sends an event to a machine and does not wait. It returns ErrUnknown.
 func (k *Keeper[M]) Post(name string, ev escrow.Event) error { return k.runner.Post(name, ev) }
 
-// Ask sends an event to a machine, and returns when the step is in the journal, or why it never will be.
+// Ask sends an event to a machine, and returns once the step is in the journal, or an error.
 func (k *Keeper[M]) Ask(ctx context.Context, name string, ev escrow.Event) error {
 	_, err := k.runner.Ask(ctx, name, ev)
 	return err
 }
 
-// Until waits until a machine is as wanted, and returns it. It returns ErrUnknown.
+// Until waits until wanted returns true for a machine, and returns it. It returns ErrUnknown.
 func (k *Keeper[M]) Until(ctx context.Context, name string, wanted func(M) bool) (M, error) {
 	m, err := k.runner.Until(ctx, name, func(m kept[M]) bool { return wanted(m.m) })
 	return m.m, err

@@ -89,9 +89,9 @@ func (k *Keeper[M]) carry(ctx context.Context, name string, q *queue) {
 	}
 }
 
-// ask carries out an effect on the chain, until the machine has taken the answer or ctx ends. While the journal fails,
-// the chain is asked again: a view or a signed transaction that waits for a full disk is out of date afterwards. So it
-// is if the machine panics over the answer, because it waits for one.
+// ask carries out an effect on the chain, until the machine has accepted the answer or ctx ends. While the journal
+// fails it repeats the request, because a waiting view or transaction becomes outdated. It also does so if the machine
+// panics over the answer, because the machine waits for one.
 func (k *Keeper[M]) ask(ctx context.Context, name string, l escrow.Ledger, f escrow.Effect) {
 	for ctx.Err() == nil {
 		var others []sign.Signer

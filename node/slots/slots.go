@@ -101,7 +101,7 @@ func (c *Clock) Until(now time.Time, s market.Slot) time.Duration {
 	return time.Duration(s-cur) * c.slot
 }
 
-// Sync asks the source once.
+// Sync reads the source once.
 func (c *Clock) Sync(ctx context.Context) error {
 	start := time.Now()
 	tip, err := c.source.Tip(ctx)
@@ -117,7 +117,7 @@ func (c *Clock) Sync(ctx context.Context) error {
 			c.log.Warn("reading the chain's slot failed; using the nominal slot time for a while",
 				"most", Margin, "err", err)
 		}
-		return fmt.Errorf("asking the chain for its slot: %w", err)
+		return fmt.Errorf("reading the chain's slot: %w", err)
 	}
 	if c.fails > 0 {
 		c.log.Info("the chain returns its slot again", "missed", c.fails)
@@ -158,8 +158,7 @@ func (c *Clock) Reachable() bool {
 	return !c.at.IsZero() && c.fails == 0
 }
 
-// Run asks the source until ctx ends: at every period, and every second while
-// the source has never answered.
+// Run polls the source until ctx ends: every period, and every second until its first answer.
 func (c *Clock) Run(ctx context.Context) error {
 	for {
 		tctx, cancel := context.WithTimeout(ctx, c.every)

@@ -1,6 +1,6 @@
 // Package webhook notifies addresses on the web of changes of a job's state. A delivery is journalled in the write that
-// changes the state, so that none is lost. It is tried until it is taken or given up, also by the next process of the
-// peer. It may therefore arrive twice, with the same Starling-Delivery.
+// changes the state, so that none is lost. It is retried until it is accepted or its tries are used up, also by the
+// next process of the peer. So it may arrive twice, with the same Starling-Delivery.
 //
 //	POST /hook HTTP/1.1
 //	Content-Type: application/json

@@ -1,4 +1,4 @@
-// Package access lets users into the running programs of a job: it opens streams to them, copies files, and pauses
+// Package access connects users to the running programs of a job: it opens streams to them, copies files, and pauses
 // them.
 package access
 
@@ -40,7 +40,7 @@ type Config struct {
 	Log        *slog.Logger
 }
 
-// Door lets users into programs by the ids of their jobs.
+// Door gives users access to programs by the ids of their jobs.
 type Door struct {
 	jobs       Jobs
 	executions *executions.Client
@@ -119,7 +119,7 @@ func (d *Door) Pause(ctx context.Context, id string) (record.Job, error) {
 	return p.set(ctx, true)
 }
 
-// Resume lets the programs of a paused job go on.
+// Resume resumes the programs of a paused job.
 func (d *Door) Resume(ctx context.Context, id string) (record.Job, error) {
 	p, err := d.jobs.Access(id)
 	if err != nil {

@@ -36,7 +36,7 @@ func (p *Programs) set(ctx context.Context, paused bool) (record.Job, error) {
 	return p.Snapshot(), err
 }
 
-// pause notes that the programs are to be paused, or let go on. The caller, or Seen, requests it of the providers.
+// pause records that the programs are to be paused or resumed. The caller, or Seen, sends the request to the providers.
 func (p *Programs) pause(ctx context.Context, paused bool) error {
 	err := p.Request(ctx, func(req jobs.Req) error {
 		_, err := p.Ask(context.WithoutCancel(ctx), run.Event{Ev: jobs.PauseRequested{Req: req, Pause: paused}})
@@ -80,8 +80,8 @@ func (p *Programs) Seen(rank int, ex *nodepb.Execution) {
 	p.bring(rank, ex)
 }
 
-// bring has an execution that is not as the job is paused, or let go on: it began after the user said so, or its
-// provider or this peer was away then.
+// bring pauses or resumes an execution that differs from the job: it began after the user's request, or its provider or
+// this peer was away then.
 func (p *Programs) bring(i int, ex *nodepb.Execution) {
 	if ex.State != nodepb.ExecState_EXEC_STATE_RUNNING || ex.Paused == p.Snapshot().Paused {
 		return

@@ -20,7 +20,7 @@ import (
 	work "github.com/starling-network/starling/node/workload"
 )
 
-// Rules are the rules by which a peer takes jobs. All fields are required unless they say otherwise.
+// Rules are the rules by which a peer accepts jobs. All fields are required unless marked optional.
 type Rules struct {
 	Genesis    market.Genesis
 	Clock      run.Clock

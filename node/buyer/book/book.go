@@ -15,8 +15,8 @@ import (
 // maxProviders bounds the providers of a book. The one with the offers that expire first goes first.
 const maxProviders = 20_000
 
-// fresh is how long an answer counts as recent. A provider without a recent answer is not shown as there, and is asked
-// after those with one.
+// fresh is how long an answer counts as recent. A provider without a recent answer is not shown as online, and receives
+// orders after the others.
 const fresh = 2 * time.Minute
 
 // Known is the information about one provider: its latest offer of one class, and its response times.

@@ -32,7 +32,7 @@ const (
 	atOnce = 4
 	// slack is how much longer than a job's own times a replica is waited for: its last receipt, and the chain.
 	slack = 5 * time.Minute
-	// poll is how often the chain is asked for a block, and a replica for its state.
+	// poll is the interval of polls of the chain for a block, and of a replica's state.
 	poll = 250 * time.Millisecond
 	// mostPolls is the maximum number of polls between two attempts, as the interval grows.
 	mostPolls = 32

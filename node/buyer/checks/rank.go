@@ -144,7 +144,7 @@ func (r *rank) awaitBlock(ctx context.Context, from market.Slot, c replica.Check
 	}
 }
 
-// replicate has the rank's work done once more, by a job of its own, and returns the result. The job is found by the
+// replicate has the rank's work done once more, by a separate job, and returns the result. The job is found by the
 // attempt, so that after a crash it is not bought again.
 func (r *rank) replicate(ctx context.Context, e replica.Replicate, c replica.Check) (replica.Event, error) {
 	if err := wait(ctx, poll*time.Duration(min(mostPolls, e.Attempt*e.Attempt))); err != nil {

@@ -26,7 +26,7 @@ import (
 const (
 	// bondTimeout bounds finding the stakes of the providers that could run a replica.
 	bondTimeout = 5 * time.Second
-	// bondsAtOnce is how many are asked for at a time.
+	// bondsAtOnce bounds the concurrent requests for bonds.
 	bondsAtOnce = 8
 )
 

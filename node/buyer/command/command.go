@@ -42,7 +42,7 @@ type Config struct {
 
 // Search finds guardians for jobs.
 type Search interface {
-	// Guardians asks known peers whether they guard the job, and chooses among the willing ones. Peers that agreed
+	// Guardians polls known peers for guardians of the job, and chooses among the willing ones. Peers that agreed
 	// before and then refused come last.
 	Guardians(ctx context.Context, j record.Job, unwilling []sign.Key) ([]guardian.Member, error)
 }

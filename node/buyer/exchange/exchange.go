@@ -1,5 +1,5 @@
-// Package exchange is the buyer's side of the market: it publishes an order, asks the known providers directly, and
-// collects the quotes that come back either way.
+// Package exchange is the buyer's side of the market: it publishes an order, sends it to known providers directly, and
+// collects the quotes from both routes.
 //
 //	            ┌─ topic of the class ─▸ providers ─┐
 //	Collect ────┤                                   ├─▸ auction ─▸ quotes
@@ -30,7 +30,7 @@ type Network interface {
 	Publish(ctx context.Context, o market.Order, envelope []byte) (int, error)
 	// Find searches for at most most offers of a class.
 	Find(ctx context.Context, c market.Class, regions []market.Region, most int) ([]market.Offer, error)
-	// Size estimates how many peers take part in a class. 0 means unknown.
+	// Size estimates the number of peers in a class. 0 means unknown.
 	Size(c market.Class) int
 	// Shard chooses the shard of an order of a class. 0 means that none can be reached.
 	Shard(c market.Class) uint32
@@ -72,7 +72,7 @@ const (
 	SettleQuotes = 20 * time.Millisecond
 	// SettleCluster is that for a cluster: its members are chosen among all for being near to one another.
 	SettleCluster = 150 * time.Millisecond
-	// findAfter is how long known providers have to answer before the DHT is asked for others.
+	// findAfter is the time for answers of known providers before the search for others in the DHT.
 	findAfter = 100 * time.Millisecond
 	// FindTimeout bounds the look-up of offers in the DHT for one order.
 	FindTimeout = time.Second
@@ -109,7 +109,7 @@ func New(cfg Config) *Exchange {
 	return x
 }
 
-// Start lets the exchange check records in the background until ctx ends. The caller calls wait after that.
+// Start enables checks of records in the background until ctx ends. The caller calls wait after that.
 func (x *Exchange) Start(ctx context.Context) (wait func()) {
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -10,8 +10,8 @@ import (
 	"github.com/starling-network/starling/market/sign"
 )
 
-// Explain returns one sentence about why an order could not be placed. Known offers without a quote take part: they
-// name the price, region or size at which there would have been a match.
+// Explain returns one sentence about why an order could not be placed. Known offers without a quote are included: they
+// name the price, region or size for a match.
 func (x *Exchange) Explain(
 	ctx context.Context, o market.Order, none *match.Unschedulable,
 	quoted map[sign.Key]Quoted, declined []match.Refusal,

@@ -14,7 +14,7 @@ import (
 	"github.com/starling-network/starling/p2p/stream"
 )
 
-// probesAtOnce bounds the providers that Offers asks at a time.
+// probesAtOnce bounds the concurrent polls of Offers.
 const probesAtOnce = 32
 
 // Find looks up offers in the DHT, adds them to the book, and returns their number. It requests two for each lease, and
@@ -69,7 +69,7 @@ func (x *Exchange) Offers(ctx context.Context, c market.Class) []book.Known {
 	return out
 }
 
-// probe asks a provider for the status of nothing: any answer means that it is there.
+// probe requests the status of an empty execution from a provider: any answer means that it is online.
 func (x *Exchange) probe(ctx context.Context, k book.Known) {
 	id, err := x.cfg.Host.Remember(k.Offer.Provider, k.Offer.Addrs)
 	if err != nil {

@@ -64,7 +64,8 @@ func (x *Exchange) candidate(k book.Known) match.Candidate {
 	return c
 }
 
-// toAsk returns a candidate to be asked for a quote. Its records are checked while it answers, so its own claim counts.
+// toAsk returns a candidate for a request for a quote. Its records are checked while it answers, so its own claim
+// counts here.
 func (x *Exchange) toAsk(k book.Known) match.Candidate {
 	shown := match.Shown{Class: audit.ProvenAs(k.Offer.Class), Units: k.Offer.Proven}
 	if k.Offer.Proof.IsZero() {

@@ -21,8 +21,7 @@ import (
 	"github.com/starling-network/starling/p2p/stream"
 )
 
-// Asks reports whether quotes for an order of this buyer are taken or counted now. It returns the number of its
-// leases.
+// Asks reports whether quotes for an order of this buyer are accepted or counted now, and returns its number of leases.
 func (x *Exchange) Asks(o market.OrderID) (leases uint32, ok bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -85,7 +84,7 @@ func (x *Exchange) ReplyKey(n market.Nonce) market.ReplyKey {
 	return market.ReplyKey(x.cfg.reply(n).Public())
 }
 
-// askOne asks one provider directly.
+// askOne sends the order to one provider directly.
 func (x *Exchange) askOne(ctx context.Context, a *auction, k book.Known, envelope []byte) {
 	p := k.Offer.Provider
 	id, err := x.cfg.Host.Remember(p, k.Offer.Addrs)

@@ -110,7 +110,7 @@ func (c *Client) Stop(ctx context.Context, x Execution, grace time.Duration) err
 	return err
 }
 
-// Pause has the provider freeze a program, or let it go on.
+// Pause requests that the provider freezes or resumes a program.
 func (c *Client) Pause(ctx context.Context, x Execution, paused bool) error {
 	req := &nodepb.ExecRequest{Op: &nodepb.ExecRequest_Pause_{Pause: &nodepb.ExecRequest_Pause{}}}
 	if !paused {
@@ -144,7 +144,7 @@ func (c *Client) status(ctx context.Context, x Execution) (*nodepb.Execution, er
 }
 
 // Await requests the state of a program for as long as a silent provider is waited for. A provider keeps the outputs of
-// a program for a time after its end, so a buyer that was away asks before it takes the rank for lost.
+// a program for a time after its end, so a buyer that was away polls it before it counts the rank as lost.
 func (c *Client) Await(ctx context.Context, x Execution) (*nodepb.Execution, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.LostAfter)
 	defer cancel()
@@ -208,7 +208,7 @@ func (c *Client) Gather(
 	left, seen := work.MaxOutputs(l.Disk()), map[string]bool{}
 	for _, o := range ex.Outputs {
 		if !slices.Contains(wanted, job.Output{Path: o.GetPath()}) || seen[o.Path] {
-			res.Lost = fmt.Sprintf("the provider named an output %q that the job did not ask for, or one twice",
+			res.Lost = fmt.Sprintf("the provider named an output %q that is not in the job, or one twice",
 				record.Clean(o.GetPath()))
 			return res, nil
 		}

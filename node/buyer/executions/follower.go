@@ -20,7 +20,7 @@ import (
 type Observer interface {
 	// Seen processes a report of the provider.
 	Seen(ex *nodepb.Execution)
-	// Reached reports a stage, with a detail for people. Each stage is reported once, but for StageUnhealthy.
+	// Reached reports a stage, with a detail for users. Each stage is reported once, but for StageUnhealthy.
 	Reached(stage jobs.Stage, detail string)
 }
 
@@ -38,7 +38,7 @@ type Follower struct {
 	observer Observer
 
 	mu      sync.Mutex
-	pulled  bool // its program and inputs are there
+	pulled  bool // its program and inputs were fetched
 	up      bool // it runs, and is healthy where it has a check
 	unfit   bool // its check failed last
 	pulling bool // the size of its image is known

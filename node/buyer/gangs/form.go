@@ -119,7 +119,7 @@ func (g *Gang) carry(ctx context.Context, e gang.Effect) {
 	}
 }
 
-// do makes the call that an effect asks for and returns the event that answers it.
+// do makes the call of an effect and returns the event that answers it.
 func (g *Gang) do(ctx context.Context, e gang.Effect) gang.Event {
 	switch e := e.(type) {
 	case gang.Reserve:
@@ -261,7 +261,7 @@ func (g *Gang) draft(e gang.Sign) (*draft, error) {
 	if d := g.drafts[e.Hold]; d != nil {
 		return d, nil
 	}
-	if g.over { // its share of the limits would never be given back
+	if g.over { // its share of the limits would never be released
 		return nil, errOver
 	}
 	slot, err := g.cfg.Clock.Now(time.Now())
@@ -309,7 +309,7 @@ func (g *Gang) activate(ctx context.Context, e gang.Activate) gang.Event {
 	d.prepaid = true
 	g.mu.Unlock()
 	err := g.prepay(ctx, e.Provider, l)
-	if errors.Is(err, leases.ErrUnpayable) { // the same again would say the same
+	if errors.Is(err, leases.ErrUnpayable) { // a retry would fail, too
 		return gang.Cancelled{Reason: err.Error()}
 	}
 	if err != nil {

@@ -6,8 +6,8 @@
 //	   └─Recruit─────────┘  further quotes while holds are kept, until a time
 //	                     └─▸ else every hold is released, and every signed lease ends
 //
-// The providers are chosen before. A provider's answers are not trusted: the number of units, their proofs, the overlay
-// key and each signature are checked before anything that depends on them is sent.
+// The providers were chosen before. A provider's answers are not trusted: the number of units, their proofs, the
+// overlay key and each signature are checked before anything that depends on them is sent.
 package gangs
 
 import (
@@ -36,7 +36,7 @@ const (
 
 // Market is the market as a gang sees it. exchange.Exchange implements it.
 type Market interface {
-	// Collect asks for quotes for an order.
+	// Collect collects quotes for an order.
 	Collect(ctx context.Context, t exchange.Trace, o market.Order, envelope []byte, a exchange.Ask) exchange.Collected
 	// Explain returns one sentence about why an order could not be placed.
 	Explain(ctx context.Context, o market.Order, none *match.Unschedulable, quoted map[sign.Key]exchange.Quoted,
@@ -59,7 +59,7 @@ type Money interface {
 	// Prepay has the payer of a lease begin, once, and returns the request to its provider. From then on the lease is
 	// one of the job's and can cost its first interval.
 	Prepay(ctx context.Context, l *leases.Lease) (*marketpb.Activate, error)
-	// Forgo ends a lease that its gang does not want.
+	// Forgo ends a lease that its gang does not use.
 	Forgo(ctx context.Context, l *leases.Lease, reason string)
 }
 

@@ -75,7 +75,7 @@ func (c Charter) Turn(k sign.Key, epoch uint64) int {
 // Has reports whether a peer has a part in the job.
 func (c Charter) Has(k sign.Key) bool { return k == c.Owner || slices.Contains(c.Keys.Keys, k) }
 
-// CheckGrant asks whether grant proves that the job is supervised under the epoch: nothing proves the first.
+// CheckGrant verifies that grant proves the supervision of the job under the epoch. The first epoch needs no grant.
 func (c Charter) CheckGrant(d sign.Domain, epoch uint64, grant []byte) error {
 	if epoch <= 1 {
 		if epoch == 0 || len(grant) > 0 {

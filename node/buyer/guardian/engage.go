@@ -65,7 +65,7 @@ func Offers(ctx context.Context, h *p2p.Host, g market.Genesis, candidates []Can
 type Engagement struct {
 	Key   sign.Private // the job's
 	File  []byte
-	Files []File // that this peer has, and lets the guardians read
+	Files []File // stored at this peer, readable for the guardians
 	Addrs []string
 	Until time.Time
 	// Complete has guardians answer once they have the files, those too that do not fetch them before their wage is on

@@ -50,11 +50,11 @@ func (s *Superseded) Unwrap() error { return ErrSuperseded }
 
 // Codes of a guardian's refusals.
 const (
-	CodeUnknown    = "unknown-job"    // it does not guard the job, or the asker has no part in it
-	CodePolicy     = "policy"         // it does not want the job
+	CodeUnknown    = "unknown-job"    // it does not guard the job, or the sender has no part in it
+	CodePolicy     = "policy"         // the job violates its policy
 	CodeFull       = "full"           // it guards as much as it can
-	CodeOther      = "other-content"  // it was engaged for something else under the same job
-	CodeFetching   = "fetching"       // it has not all files yet: ask again
+	CodeOther      = "other-content"  // it was engaged with other content for the same job
+	CodeFetching   = "fetching"       // it does not have all files yet: retry
 	CodeSuperseded = "superseded"     // another peer supervises under a higher epoch
 	CodeNotYours   = "not-supervisor" // the asker does not supervise the job
 	CodeGrant      = "grant"          // the epoch cannot be granted to the asker
@@ -62,12 +62,12 @@ const (
 	CodeOver       = "over"           // the job has ended
 	CodeVoucher    = "voucher"        // it pays more than was earned, or is of another job
 	CodeWitness    = "witness"        // guardians do not sign such a transaction
-	CodeClock      = "clock"          // the guardian does not know the slot
+	CodeClock      = "clock"          // the guardian's slot is unknown
 )
 
 // Bounds of one job.
 const (
-	// MaxGuardians of a job. A network with escrows has program.MaxVoucherKeys at the most.
+	// MaxGuardians of a job. A network with escrows has at most program.MaxVoucherKeys.
 	MaxGuardians = 7
 	// MaxFile bounds the constant data of a job, in bytes.
 	MaxFile = 1 << 20
@@ -92,7 +92,7 @@ const (
 type Timing struct {
 	Beat   time.Duration // between a supervisor's beats
 	Silent time.Duration // time without a beat after which a supervisor is silent
-	Turn   time.Duration // then the guardians ask for the job one after the other, so far apart
+	Turn   time.Duration // interval between the guardians' requests for the job
 }
 
 // TimingOf a network.
@@ -120,13 +120,13 @@ type Taken struct {
 	File   []byte       // as the owner engaged it
 	Files  []File       // likewise; all are here
 	Until  time.Time
-	State  *State  // newest; nil: the owner never said
+	State  *State  // newest; nil if the owner never sent one
 	Leases []Lease // newest of each
 	// Panel speaks to the guardians under the granted epoch. The new supervisor closes it.
 	Panel *Panel
 }
 
-// Refuse returns a guardian's refusal with one of the codes above, and its reason in words.
+// Refuse returns a guardian's refusal with one of the codes above, and its reason.
 func Refuse(code, format string, args ...any) error {
 	return stream.Refuse(code, fmt.Sprintf(format, args...))
 }

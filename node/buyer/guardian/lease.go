@@ -183,7 +183,7 @@ func (k SignedLease) Newer(o *SignedLease) bool {
 	return false
 }
 
-// Follows checks that k may be kept after o: nothing goes back, and no voucher has two forms.
+// Follows checks that k may replace o: nothing decreases, and no voucher has two forms.
 func (k SignedLease) Follows(o *SignedLease) error {
 	if o == nil {
 		return nil
@@ -201,8 +201,8 @@ func (k SignedLease) Follows(o *SignedLease) error {
 	return nil
 }
 
-// Starved reports whether a lease's voucher is overdue: the supervisor neither paid on nor said that it stopped, for
-// longer after the payer's machine would have.
+// Starved reports whether a lease's voucher is overdue: for silent slots after the payer's deadline, the supervisor
+// neither paid nor reported a stop.
 func (k SignedLease) Starved(now market.Slot, silent uint64) bool {
 	return k.payer.State() == meter.PayerPaying && now > rules.After(k.payer.Wake(), silent)
 }

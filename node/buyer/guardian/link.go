@@ -48,7 +48,7 @@ type link struct {
 	unsure map[market.LeaseID]*unsure // vouchers of which it has not confirmed receipt
 }
 
-// unsure is the newest voucher of a lease that a guardian was asked to sign and has not.
+// unsure is the newest voucher of a lease that was sent to a guardian and is not signed yet.
 type unsure struct {
 	ask    *nodepb.GuardRequest_Voucher
 	failed bool // the request failed
@@ -83,7 +83,7 @@ func (l *link) isDeaf() bool {
 	return l.deaf
 }
 
-// asking notes that the guardian is asked for a voucher, instead of those before of its lease.
+// asking records a request for a voucher to the guardian. It replaces earlier ones of the lease.
 func (l *link) asking(id market.LeaseID, v *nodepb.GuardRequest_Voucher) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

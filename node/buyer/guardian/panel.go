@@ -26,7 +26,7 @@ type PanelConfig struct {
 	Key     sign.Signer // of this peer: the owner, or a guardian
 	Charter Charter
 	Members []Member // in the order of Charter.Keys
-	Local   Local    // of this peer, which is asked directly if it is one of the guardians; nil: none
+	Local   Local    // this peer's service, called directly if it is one of the guardians; optional
 	Slots   func() (market.Slot, error)
 	// Epoch and Grant are the newest that are known; zero: the owner's first.
 	Epoch uint64
@@ -94,7 +94,7 @@ func ask(ctx context.Context, h *p2p.Host, tag string, m Member, req *nodepb.Gua
 	return protocol.Guard.Call(ctx, h, tag, id, req)
 }
 
-// ask asks one guardian, as of the newest epoch.
+// ask sends a request to one guardian, under the newest epoch.
 func (p *Panel) ask(ctx context.Context, m Member, req *nodepb.GuardRequest) (*nodepb.GuardReply, error) {
 	epoch, grant := p.Epoch()
 	full := &nodepb.GuardRequest{Job: p.cfg.Charter.Job[:], Epoch: epoch, Grant: grant, Op: req.Op}

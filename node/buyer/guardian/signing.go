@@ -105,7 +105,7 @@ type remote struct {
 
 func (r *remote) Key() sign.Key { return r.m.Key }
 
-// signTime bounds a guardian's time to sign a transaction: the sender can do without its signature, and asks others.
+// signTime bounds a guardian's time to sign a transaction: afterwards the sender requests the signature of another.
 const signTime = 2 * time.Second
 
 func (r *remote) Sign(message []byte) (sign.Signature, error) {

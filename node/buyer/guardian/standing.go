@@ -14,11 +14,11 @@ import (
 	"github.com/starling-network/starling/verify"
 )
 
-// Standing is how a job stands, as the guardians that answered say: the newest of each thing that a supervisor said.
+// Standing is a job's standing merged from the guardians' answers: the newest of each supervisor statement.
 type Standing struct {
 	Epoch   uint64 // newest that was granted
 	Grant   []byte // of it; nil under the owner's first
-	State   *State // nil: none was said
+	State   *State // optional
 	Leases  []Lease
 	Answers int // guardians
 
@@ -181,7 +181,7 @@ func (p *Panel) merged(s Standing) Standing {
 	return s
 }
 
-// grantTries is how often a grant is asked for under a higher epoch, where guardians know of more.
+// grantTries is the number of requests for a grant under a higher epoch, after guardians report one.
 const grantTries = 3
 
 // Grant makes this peer the job's supervisor by the guardians, under the next epoch that is its own, and returns the

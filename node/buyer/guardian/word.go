@@ -52,7 +52,7 @@ func (c Charter) word(
 	return Word{Epoch: epoch, Grant: grant, Signature: sig}, nil
 }
 
-// checkWord asks whether the supervisor of the word's epoch said it, and whether that epoch was granted.
+// checkWord verifies that the supervisor of the word's epoch signed it, and that the epoch was granted.
 func (c Charter) checkWord(d sign.Domain, w Word, kind byte, content sign.Hash) error {
 	if err := c.CheckGrant(d, w.Epoch, w.Grant); err != nil {
 		return err

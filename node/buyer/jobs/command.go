@@ -42,7 +42,7 @@ func (ev FreezeRefused) apply(t *step) error {
 	return nil
 }
 
-// freeze freezes all programs, or lets them go on.
+// freeze freezes or resumes all programs.
 func (t *step) freeze(frozen bool) {
 	t.s.Paused = frozen
 	for i := range t.s.Ranks {
@@ -99,7 +99,7 @@ func (ev CommandLost) applyQuiet(t *step) error {
 	return nil
 }
 
-// acquire asks for command on behalf of the owner; a guardian waits to be appointed.
+// acquire requests command on behalf of the owner; a guardian waits to be appointed.
 func (t *step) acquire() {
 	if t.s.Command.Owner {
 		t.emit(AcquireCommand{})

@@ -16,7 +16,7 @@ const (
 	resumeTime = 2
 )
 
-// deadline is a moment at which the job changes by itself. Rank is -1 for the job's own.
+// deadline is a time at which the job changes without an event. Rank is -1 for the job's own.
 type deadline struct {
 	at   time.Time
 	due  func(t *step, rank int)

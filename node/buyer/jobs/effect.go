@@ -21,11 +21,11 @@ type (
 		Seats   []Seat
 		Slots   uint64        // of each lease, at most
 		Cap     market.Amount // of all together
-		Until   time.Time     // keep asking until then
+		Until   time.Time     // repeat the order until then
 		Standby bool          // of the job's standbys only
 		Avoid   []sign.Key    // while others are left
 	}
-	// CancelGang asks for an early GangFailed.
+	// CancelGang requests an early GangFailed.
 	CancelGang struct {
 		Gang   GangID
 		Reason string
@@ -62,7 +62,7 @@ type (
 		Round, Generation uint32
 		From              File // checkpoint; zero: from the beginning
 	}
-	// StopExecution asks a program to exit within Grace.
+	// StopExecution requests that a program exits within Grace.
 	StopExecution struct {
 		Exec
 		Grace time.Duration
@@ -73,7 +73,7 @@ type (
 	ReclaimExecution struct{ Exec }
 	// PollProvider is answered by ProviderHeard or ProviderSilent.
 	PollProvider struct{ Exec }
-	// SetFrozen freezes a program or lets it go on.
+	// SetFrozen freezes or resumes a program.
 	SetFrozen struct {
 		Exec
 		Frozen bool

@@ -78,7 +78,7 @@ type Stage uint8
 // The stages.
 const (
 	StagePulling   Stage = iota + 1 // The provider has the sizes of the files to fetch.
-	StagePulled                     // Program and inputs are there.
+	StagePulled                     // Program and inputs were fetched.
 	StageHealthy                    // It runs, and is healthy where it has a check.
 	StageUnhealthy                  // Its check fails.
 )

@@ -21,7 +21,7 @@ type quiet interface{ applyQuiet(t *step) error }
 type (
 	// StopRequested ends the job's work.
 	StopRequested struct{ Req Req }
-	// PauseRequested freezes all programs, or lets them go on.
+	// PauseRequested freezes or resumes all programs.
 	PauseRequested struct {
 		Req   Req
 		Pause bool

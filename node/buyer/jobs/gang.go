@@ -25,9 +25,8 @@ func (t gangs) ready() (out []uint32) {
 	return out
 }
 
-// mostOrders is how many orders for lost ranks of a job are under way at a time. Ranks that are lost meanwhile wait,
-// and are ordered together. Each order asks every provider: a busy buyer that loses most of its ranks would else ask
-// each of them once for every rank.
+// mostOrders bounds the concurrent orders for lost ranks of a job. Ranks lost meanwhile wait, and are ordered together.
+// Each order goes to every provider, so after the loss of most ranks there would be one request per rank to each.
 const mostOrders = 4
 
 // replace orders lost ranks, and joining ranks together.
@@ -71,11 +70,11 @@ func (t gangs) grouped(lost []uint32) (out [][]uint32) {
 	return out
 }
 
-// single reports whether each lost rank is ordered by itself: members of a cluster, and standbys.
+// single reports whether each lost rank has a separate order: members of a cluster, and standbys.
 func (t gangs) single() bool { return t.s.Params.Cluster != nil || t.s.Params.Guarded }
 
-// order orders leases for ranks, all or none. If the budget does not pay for them, it waits for money that may come
-// back (R6); if none can, the scale-up or the job fails.
+// order orders leases for ranks, all or none. If the budget does not pay for them, it waits for possible refunds (R6);
+// if none can, the scale-up or the job fails.
 func (t gangs) order(ranks []uint32) {
 	s := &t.s
 	slots, cost, ok := s.allot(t.now.Time, len(ranks))
@@ -204,7 +203,7 @@ func (ev GangFormed) applyQuiet(t *step) error {
 	return nil
 }
 
-// fills reports whether the leases are one for each seat of a gang that is wanted, within its money.
+// fills reports whether the leases are one for each seat of a current gang, within its money.
 func (t gangs) fills(g Gang, leases []Lease) bool {
 	if g.Dropped || g.Order.IsZero() || t.s.Phase >= Stopping || len(leases) != len(g.Ranks) {
 		return false

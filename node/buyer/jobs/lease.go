@@ -137,7 +137,7 @@ func (t leases) continues(n Renewal) bool {
 	return err == nil && most == n.Cap
 }
 
-// renew asks for successors of all leases that are too short, if the budget pays for them.
+// renew requests successors of all leases that are too short, if the budget pays for them.
 func (t leases) renew() {
 	all, cost := t.renewals()
 	if cost > t.s.left() {

@@ -66,7 +66,7 @@ func (r rankStep) reclaim(cause Cause, reason string) {
 	r.emit(ReclaimExecution{r.exec()})
 }
 
-// halt asks the program to exit.
+// halt requests that the program exits.
 func (r rankStep) halt() {
 	grace := r.s.Params.Grace
 	r.Doing, r.HaltBy = Halting, r.now.Time.Add(grace+haltSlack)

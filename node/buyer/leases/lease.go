@@ -323,7 +323,7 @@ func (l *Lease) Release(ctx context.Context, reason string) {
 	}
 }
 
-// Cancel ends the chain of a lease that its gang does not want.
+// Cancel ends the chain of a lease that its gang does not use.
 func (l *Lease) Cancel() { l.cancel() }
 
 // Void ends a lease that costs nothing, since its money was not on chain in time. It tries until the journal has that,
@@ -382,6 +382,6 @@ func (l *Lease) Leave() {
 type (
 	// Receipt is a receipt of a lease.
 	Receipt = verify.Receipt
-	// Activate asks the provider of a lease to begin it.
+	// Activate requests that the provider of a lease begins it.
 	Activate = marketpb.Activate
 )

@@ -133,7 +133,7 @@ func (b *Book) checked(h Handed) (Record, error) {
 func (l *Lease) Takeover() ([]store.Put, error) {
 	rec, err := l.Put(func(r *Record) {
 		if l.payer.State() == meter.PayerPaying {
-			r.Active = true // its provider was asked to take the first voucher
+			r.Active = true // the first voucher was sent to its provider
 		}
 	})
 	if err != nil {

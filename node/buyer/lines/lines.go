@@ -96,7 +96,7 @@ func (c Lines) Fault(fx jobs.ReportFault) {
 	c.cfg.Tasks.Go(func() { c.cfg.Reputation.Failed(l.Core, l.Loss(begun)) })
 }
 
-// Renew asks the provider of a lease for a successor until it has answered.
+// Renew requests a successor from the provider of a lease until it has answered.
 func (c Lines) Renew(fx jobs.RenewLease) {
 	work := c.job.Commanded()
 	c.cfg.Tasks.Go(func() {

@@ -110,7 +110,7 @@ func (c Lines) sign(ctx context.Context, before *leases.Lease, core market.Lease
 	return n.Save(ctx, func(r *leases.Record) { r.Active = true })
 }
 
-// draft has the successor of a lease signed by both, and sets its money aside.
+// draft makes the successor of a lease, collects both signatures, and sets its money aside.
 func (c Lines) draft(ctx context.Context, before *leases.Lease, core market.LeaseCore) (*leases.Lease, error) {
 	domain := c.cfg.Genesis.Domain()
 	sig, err := core.Sign(domain, c.job.As().Key())

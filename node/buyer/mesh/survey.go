@@ -218,7 +218,7 @@ func (s *Survey) probe(ctx context.Context, all []Finalist, pairs []link.Pair) {
 	}
 }
 
-// ask has one finalist measure the paths to others.
+// ask requests measurements of the paths to others from one finalist.
 func (s *Survey) ask(ctx context.Context, all []Finalist, from int, to []int, rounds, bytes uint32) {
 	m := all[from]
 	req := &nodepb.MeasureRequest{Hold: m.Hold[:], Rounds: rounds, Bytes: bytes}
@@ -231,7 +231,7 @@ func (s *Survey) ask(ctx context.Context, all []Finalist, from int, to []int, ro
 		reply, err = protocol.Measure.Call(ctx, s.host, s.tag, id, req)
 	}
 	if err == nil && len(reply.Results) != len(to) {
-		err = errors.New("it answered with other paths than it was asked for")
+		err = errors.New("the answer has other paths than the request")
 	}
 	for i, t := range to {
 		r := &nodepb.LinkResult{}

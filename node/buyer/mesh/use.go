@@ -44,7 +44,7 @@ func IdleSince(before, now time.Time, seen Use) time.Time {
 	return before
 }
 
-// RayBusy asks Ray's dashboard whether a job runs or waits. It returns true if Ray does not answer.
+// RayBusy reports whether Ray's dashboard lists a running or waiting job, or does not answer.
 func RayBusy(ctx context.Context, token string, dial func(context.Context) (*stream.Conn, error)) bool {
 	busy, err := dashboard.Busy(ctx, dashboard.Config{Token: token, Dial: func(ctx context.Context) (net.Conn, error) {
 		conn, err := dial(ctx)

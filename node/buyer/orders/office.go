@@ -1,8 +1,8 @@
 // Package orders orders leases for the ranks of a job: all of an order or none.
 //
-// An order is written, journalled, and published on the market. Among the quotes that come back a provider is chosen
-// for each rank, and a gang takes their leases. A job with guardians is completed from its standbys instead, by the
-// quotes that its first order brought. A quotation is an order for which nothing is reserved.
+// An order is journalled and published on the market. A provider is chosen for each rank among the quotes, and a gang
+// takes their leases. A job with guardians is completed from its standbys instead, by the quotes that its first order
+// brought. A quotation is an order for which nothing is reserved.
 package orders
 
 import (

@@ -115,7 +115,7 @@ func (s *Orders) form(ctx context.Context, fx jobs.OrderGang) (*gangs.Gang, erro
 	}
 	valid, until := orderValidity, fx.Until
 	switch {
-	case fx.Standby: // its quotes are there
+	case fx.Standby: // its quotes are stored
 	case choosy && len(s.Snapshot().Lost) > 0:
 		until = time.Time{} // the next order takes providers that lost a rank, too
 	default:
@@ -236,7 +236,7 @@ type apart struct {
 	nonce market.Nonce
 	salt  []byte    // of the hash of the job's terms
 	terms sign.Hash // instead of that hash; zero: that hash
-	asked int       // how often it was asked for before and brought too few quotes
+	asked int       // earlier attempts with too few quotes
 	valid time.Duration
 	funds sign.Key // the escrow that pays; zero: the peer's own funds
 }

@@ -95,9 +95,9 @@ func (x *Payments) Forsake(job string) {
 	}
 }
 
-// LetGo drops a job's money from memory, and returns the records that the journal need not keep. ok is false where some
-// of the money can still move, or is still being taken back. The caller calls end with the journal's answer: unless the
-// records are gone, all is kept on.
+// LetGo drops a job's money from memory, and returns the records that the journal need not keep. ok is false if some of
+// the money can still move or a refund is pending. The caller calls end with the journal's answer: unless the records
+// are gone, the money stays in memory.
 func (x *Payments) LetGo(job string) (gone []store.Put, end func(gone bool), ok bool) {
 	var back []func()
 	end = func(gone bool) {

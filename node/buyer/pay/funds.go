@@ -164,7 +164,7 @@ type lamportsError struct {
 }
 
 func (e *lamportsError) Error() string {
-	return fmt.Sprintf("the job's escrow and anchor need %d lamports, of which %d are rent and come back; "+
+	return fmt.Sprintf("the job's escrow and anchor need %d lamports, of which %d are refundable rent; "+
 		"the peer's key %s holds %d%s; send it some SOL", e.need, e.rent, e.key, e.have, forOthers(e.others))
 }
 

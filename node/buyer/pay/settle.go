@@ -102,8 +102,8 @@ func (x *Payments) back(ctx context.Context, job string, leases []Lease, bill Bi
 	return nil
 }
 
-// there waits until the money of each of the leases was seen on chain in time, or is known not to be there. It reports
-// whether all of it was seen.
+// there waits until the money of each lease is confirmed on chain in time, or known to be missing. It reports whether
+// all of it is confirmed.
 func (x *Payments) there(ctx context.Context, job string, leases []Lease) (bool, error) {
 	seen := map[market.LeaseID]bool{}
 	for _, name := range x.of(job) {

@@ -95,7 +95,7 @@ func (p *Plans) growLocked(n int) {
 type observedPlan struct {
 	lease market.LeaseID
 	seq   uint64
-	plan  uint64 // version; 0: it has said nothing
+	plan  uint64 // version; 0: not reported
 }
 
 // jitter spreads requests: it returns a duration between half of d and one and a half.

@@ -1,4 +1,4 @@
-// Package probe measures, while a rank's program runs, whether the leased units are there for their buyer alone, and
+// Package probe measures, while a rank's program runs, whether the leased units serve their buyer exclusively, and
 // records the health of its devices. The rules are those of verify/exclusive.
 package probe
 
@@ -140,11 +140,11 @@ func final(err error) bool {
 // probed is the result of a question.
 type probed struct {
 	records []exclusive.Probed // of each device
-	took    time.Duration      // its cost in the program's time, at most; 0 if nothing was asked
+	took    time.Duration      // its maximum cost in the program's time; 0 without a question
 	proven  uint64             // operations a second that audits proved of each device; 0: not known
 }
 
-// question asks one of every device of the lease.
+// question sends a question to every device of the lease.
 func (p *Prober) question(ctx context.Context, seq uint64, x record.Exclusive) (got probed, err error) {
 	ctx, cancel := context.WithTimeout(ctx, probeTime)
 	defer cancel()

@@ -61,7 +61,7 @@ func (x *Programs) Reclaim(fx jobs.ReclaimExecution) {
 // stopSlack is how much longer than its grace the end of a stopped program is waited for.
 const stopSlack = 2 * time.Second
 
-// Poll asks the provider of an execution whether it is there, until it has answered.
+// Poll polls the provider of an execution until it has answered.
 func (x *Programs) Poll(fx jobs.PollProvider) {
 	f := x.known(fx.Exec)
 	if f == nil {

@@ -93,14 +93,14 @@ func (x *Programs) attend(f *following, l *leases.Lease, e *executions.Follower,
 			}
 			var ex *nodepb.Execution
 			if ex, err = e.Watch(f.ctx); err == nil {
-				_ = x.exited(f, l, ex) // its lease's loss is reported by itself
+				_ = x.exited(f, l, ex) // the loss of its lease is reported separately
 				return
 			}
 		}
 		no := executions.Final(err)
 		var bad *stream.Malformed
 		switch {
-		case f.ctx.Err() != nil, l.LostReason() != "": // its loss is reported by itself
+		case f.ctx.Err() != nil, l.LostReason() != "": // its loss is reported separately
 			return
 		case errors.As(err, &bad):
 			reason := "the provider called the request malformed: " + bad.Reason
@@ -207,7 +207,7 @@ func (o observer) Reached(stage jobs.Stage, detail string) {
 	}
 }
 
-// grantInputs lets a provider read the inputs of its workload.
+// grantInputs grants a provider access to the inputs of its workload.
 func (c *Config) grantInputs(to peer.ID, w *nodepb.Workload) {
 	grant := func(bl *nodepb.Blob) {
 		if id, err := work.CID(bl); err == nil && !bl.Remote {

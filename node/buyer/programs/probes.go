@@ -23,7 +23,7 @@ type probed struct {
 	l *leases.Lease
 }
 
-// prober measures whether the units of rank i's lease are there for it alone.
+// prober returns a prober that measures whether the units of rank i's lease are exclusive.
 func (x *Programs) prober(i int, l *leases.Lease) *probe.Prober {
 	c, j := x.cfg, x.Snapshot()
 	rec := l.Record()

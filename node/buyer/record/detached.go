@@ -13,11 +13,11 @@ type Detached struct {
 	Box       []byte     `json:"box,omitempty"` // the secret of Key, sealed to this peer
 	Guardians []Guardian `json:"guardians,omitempty"`
 	Engaged   bool       `json:"engaged,omitempty"` // all of them have it
-	Epoch     uint64     `json:"epoch,omitempty"`   // under which it is supervised, as far as this peer knows
+	Epoch     uint64     `json:"epoch,omitempty"`   // the latest known epoch of its supervision
 	Grant     []byte     `json:"grant,omitempty"`   // proof of that; empty: the first
 	Escrow    *Place     `json:"escrow,omitempty"`
 	Standbys  []Standby  `json:"standbys,omitempty"`
-	// Wages say where each guardian's wage lies (escrow.Funding), by guardian.
+	// Wages has the place of each guardian's wage (escrow.Funding), by guardian.
 	Wages map[string][]byte `json:"wages,omitempty"`
 	// Held is set once the guardians have all leases: the owner may leave.
 	Held bool `json:"held,omitempty"`

@@ -1,5 +1,5 @@
-// Package record has the record of a job: the job as it is journalled and as its user sees it. The values of its parts
-// come from the rooms that know them: the machine of the job, its leases, its money, its guardians, probes and checks.
+// Package record has the record of a job: its form in the journal and for its user. The values come from the job's
+// machine, leases, money, guardians, probes and checks.
 package record
 
 import (
@@ -51,7 +51,8 @@ type Job struct {
 	Owed market.Amount `json:"owed"`
 	Paid market.Amount `json:"paid"`
 	Held market.Amount `json:"held,omitempty"`
-	// Lamports is the SOL that the job took from the peer; without its peer, as far as this one knows.
+	// Lamports is the SOL that the job took from the peer. For a job that another peer supervises, it is the known
+	// part.
 	Lamports Lamports `json:"lamports,omitzero"`
 	// Transactions anchor the job's receipts, in order.
 	Transactions []string `json:"transactions,omitempty"`

@@ -34,7 +34,7 @@ type Landed struct {
 }
 
 // Lamports is the SOL that a job takes from the peer's key besides tokens: fees for its transactions, and rent for its
-// accounts, which comes back when they are closed.
+// accounts, which is refunded when they are closed.
 type Lamports struct {
 	Fees uint64 `json:"fees"`               // spent for good, about
 	Most uint64 `json:"mostFees,omitempty"` // where others bid for places in blocks; 0 of a job that was submitted

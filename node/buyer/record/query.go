@@ -14,9 +14,9 @@ import (
 var ErrQuery = errors.New("query")
 
 const (
-	// PageDefault is how many jobs a page has where the query does not say.
+	// PageDefault is the default number of jobs in a page.
 	PageDefault = 100
-	// PageMax is how many it can have.
+	// PageMax is the maximum number of jobs in a page.
 	PageMax = 1000
 )
 

@@ -34,7 +34,7 @@ type Rank struct {
 	Retries int `json:"retries,omitempty"`
 	// Generation is the cluster's generation at the start of its program.
 	Generation int       `json:"generation,omitempty"`
-	Begun      time.Time `json:"begun,omitzero"` // when the provider was asked to start this execution
+	Begun      time.Time `json:"begun,omitzero"` // when the start of this execution was requested
 	After      time.Time `json:"after,omitzero"` // the program is started again at this time
 	Live       Live      `json:"live,omitzero"`  // the provider's last report of the execution
 	// Unextended is why the provider would not sign a successor of its lease.
@@ -97,7 +97,7 @@ type Exclusive struct {
 	Unanswered int              `json:"unanswered,omitempty"` // of them
 	Full       int              `json:"full,omitempty"`       // of them: the program had left the devices no memory
 	Wrong      int              `json:"wrong,omitempty"`      // answers
-	Note       string           `json:"note,omitempty"`       // why there are none
+	Note       string           `json:"note,omitempty"`       // the reason if there are none
 	Health     *Health          `json:"health,omitempty"`     // nil: the provider reported no devices
 }
 

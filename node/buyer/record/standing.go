@@ -30,7 +30,7 @@ type Standing struct {
 type standingMoney struct {
 	Escrow   *Place            `json:"escrow,omitempty"`
 	Standbys []Standby         `json:"standbys,omitempty"`
-	Wages    map[string][]byte `json:"wages,omitempty"` // see Detached; guardians look for their own
+	Wages    map[string][]byte `json:"wages,omitempty"` // see Detached
 }
 
 // standingRank is a rank's state beside its job's machine.
@@ -66,7 +66,7 @@ func AcceptStanding(j Job, own jobs.State, raw []byte) (jobs.State, *Standing, e
 	theirs, err := jobs.Decode(p.Work)
 	sure := own.Command.Epoch > 0 // this peer has supervised the job
 	if err != nil || sure && theirs.Command.Epoch <= own.Command.Epoch {
-		return own, nil, err // this peer said so itself, or has gone on since
+		return own, nil, err // this peer's own standing, or an older one
 	}
 	st, err := jobs.Merge(own, p.Work, sure)
 	if err != nil {

@@ -97,7 +97,7 @@ func determined(j Job, rank int, w *nodepb.Workload) {
 	w.MemoryMib, w.DiskMib = per.PerUnit.MemoryMiB*per.Units, per.PerUnit.DiskMiB*per.Units
 }
 
-// readyEvery is how often the head is asked whether it does its work.
+// readyEvery is the interval of the head's readiness checks.
 const readyEvery = job.Span(time.Second)
 
 // clustered makes a workload that of a cluster's rank.

@@ -246,7 +246,7 @@ func (j *Job) Revoke() {
 // Done returns a channel that closes when the job has ended, or the peer stops.
 func (j *Job) Done() <-chan struct{} { return j.done }
 
-// Close lets those go on that wait for the end of the job's run in this process.
+// Close wakes all waiters for the end of the job's run in this process.
 func (j *Job) Close() { j.closing.Do(func() { close(j.done) }) }
 
 // Freeze refuses changes of the job until Thaw, and returns it as it stands.

@@ -91,7 +91,7 @@ func (r *Runner) DiskUse(id string) int64 { return work.DiskUse(r.Dir(id)) }
 // Remove removes the machine of a job that has ended.
 func (r *Runner) Remove(j *Job) { r.machines.Remove(j) }
 
-// Post reports events to the job's machine. A runner that is stopping takes none: the next process finds out anew.
+// Post reports events to the job's machine. A stopping runner drops them: the next process posts them again.
 func (j *Job) Post(events ...jobs.Event) {
 	for _, ev := range events {
 		j.Report(Event{Ev: ev})

@@ -45,8 +45,8 @@ func (g Beginning) State(now machine.Now) (jobs.State, []jobs.Effect) {
 	return st, fx
 }
 
-// Amendment is a change of the part of a job that its machine does not know. It is made once, as its event is noted for
-// the journal: if the write fails, memory is ahead, and the next write has it.
+// Amendment is a change of the part of a job outside its machine. It is applied once, when its event is prepared for
+// the journal. If the write fails, memory is ahead, and the next write contains it.
 type Amendment struct {
 	change func(*record.Job)
 	made   bool

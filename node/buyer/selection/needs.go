@@ -71,7 +71,7 @@ func Unlivable(c *job.Cluster, apart time.Duration) string {
 		}
 	}
 	if !c.Network.Admits(is) {
-		return fmt.Sprintf("a %s is wanted, under %v: ", c.Network, c.Network.RTT())
+		return fmt.Sprintf("want a %s, under %v: ", c.Network, c.Network.RTT())
 	}
 	return ""
 }

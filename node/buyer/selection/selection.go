@@ -130,7 +130,7 @@ func (j Job) refuse(o market.Order, q exchange.Quoted) *market.Refusal {
 		return &market.Refusal{Reason: market.ReasonLimit, Detail: why}
 	}
 	if j.Spec.Cluster != nil && q.Offer.NoClusters {
-		return &market.Refusal{Reason: market.ReasonRuntime, Detail: "it takes part in no clusters"}
+		return &market.Refusal{Reason: market.ReasonRuntime, Detail: "the provider does not join clusters"}
 	}
 	if no := Runs(j.Spec, q.Offer); no != nil {
 		return no
@@ -272,7 +272,7 @@ func (j Job) pickCluster(
 			fmt.Sprintf("the best %d of %d providers are %v apart", far.Need, far.Of, record.RoundTrip(far.Apart))}
 	case errors.As(err, &far):
 		return nil, nil, nil, &exchange.Unplaced{Thin: o.Draw != match.DrawAll,
-			Reason: fmt.Sprintf("a %s is wanted, under %v: fewer than %d of %d providers are that near to the "+
+			Reason: fmt.Sprintf("want a %s, under %v: fewer than %d of %d providers are that near to the "+
 				"cluster's members", wanted, wanted.RTT(), far.Need, far.Of)}
 	}
 	return nil, nil, nil, err

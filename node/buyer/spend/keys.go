@@ -23,8 +23,8 @@ import (
 // ErrKey is returned for an API key that cannot be made or does not exist.
 var ErrKey = errors.New("api key")
 
-// Key is an API key: a token that may submit jobs within limits of its own, beside those of the peer. Only the token's
-// hash is kept.
+// Key is an API key: a token that may submit jobs within its own limits, and the peer's. Only the token's hash is
+// stored.
 type Key struct {
 	Name    string    `json:"name"`
 	Hash    sign.Hash `json:"hash"` // SHA-256 of the token, which has 256 random bits

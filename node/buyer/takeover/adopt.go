@@ -155,10 +155,10 @@ func (d *Takeover) fetchReceipts(ctx context.Context, l *leases.Lease) error {
 	return nil
 }
 
-// fetchBackTime is how long an owner waits for files that its guardians say they have.
+// fetchBackTime bounds an owner's wait for files that its guardians have reported.
 const fetchBackTime = time.Hour
 
-// fetchFrom brings a file from the first guardian that has it.
+// fetchFrom fetches a file from the first guardian that has it.
 func (d *Takeover) fetchFrom(ctx context.Context, guardians []record.Guardian, f guardian.File) error {
 	for {
 		var failed error
@@ -174,7 +174,7 @@ func (d *Takeover) fetchFrom(ctx context.Context, guardians []record.Guardian, f
 			}
 			failed = errors.Join(failed, err)
 		}
-		d.cfg.Log.Warn("no guardian gives a file of a job; asking again", "job", d.ID, "file", f.CID,
+		d.cfg.Log.Warn("fetching a file of a job from its guardians failed; retrying", "job", d.ID, "file", f.CID,
 			"err", failed)
 		if run.Pause(ctx, retry) != nil {
 			return ctx.Err()

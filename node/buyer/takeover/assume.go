@@ -70,7 +70,7 @@ func (d *Takeover) assumeLine(ctx context.Context, first market.LeaseID, line []
 			}
 			continue
 		case errors.As(err, &no) && no.Code == string(market.ReasonSupervision):
-			// Only the guardians can say so: a provider that lies must not stop the job.
+			// Only the guardians can confirm this: a lying provider must not stop the job.
 			if err := d.panel().Beat(ctx, nil); errors.Is(err, guardian.ErrSuperseded) {
 				return fmt.Errorf("%w: %w", ErrSuperseded, err)
 			}

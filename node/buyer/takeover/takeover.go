@@ -83,7 +83,7 @@ type Taken = guardian.Taken
 // ErrSuperseded is returned if another peer supervises a job from now on.
 var ErrSuperseded = errors.New("another peer supervises the job now")
 
-// retry is how often the guardians are asked again.
+// retry is the interval of requests to the guardians.
 const retry = time.Second
 
 func (d *Takeover) panel() *guardian.Panel { return d.voice.Voice().Guardians() }

@@ -54,8 +54,8 @@ type Kind string
 // The kinds of steps.
 const (
 	Ordered    Kind = "ordered"    // an order was published
-	Asked      Kind = "asked"      // a known provider was asked directly
-	Quoted     Kind = "quoted"     // a quote came in
+	Asked      Kind = "asked"      // an order was sent to a known provider directly
+	Quoted     Kind = "quoted"     // a quote arrived
 	Declined   Kind = "declined"   // a provider answered that it will not quote
 	Silent     Kind = "silent"     // a provider did not answer in time and was dropped
 	Blocked    Kind = "blocked"    // a provider is on the user's block list
@@ -66,7 +66,7 @@ const (
 	Signed     Kind = "signed"     // a provider signed a lease
 	Activated  Kind = "activated"  // a provider took the first payment of a lease
 	Refused    Kind = "refused"    // a provider refused to reserve, sign or activate
-	Released   Kind = "released"   // units were given back
+	Released   Kind = "released"   // units were released
 	Leased     Kind = "leased"     // a lease is active
 	Started    Kind = "started"    // an execution runs
 	Exited     Kind = "exited"     // an execution ended
@@ -81,7 +81,7 @@ const (
 	Guarded    Kind = "guarded"    // peers guard the job
 	Supervised Kind = "supervised" // another peer supervises the job from now on, or requests it
 	Funded     Kind = "funded"     // money was set aside on chain, or was not
-	Refunded   Kind = "refunded"   // money that was set aside and not earned came back
+	Refunded   Kind = "refunded"   // unearned deposits were refunded
 	Paid       Kind = "paid"       // a payment is on chain
 	Ready      Kind = "ready"      // the head of a cluster answers
 	Scaled     Kind = "scaled"     // a cluster has another size

@@ -41,8 +41,7 @@ type ledger struct {
 	split error // entries differ; nil when they agree
 }
 
-// Believe returns the chain as the entries let a client believe it: the slot is theirs, and nothing is paid while they
-// disagree.
+// Believe returns the chain with the entries' slot. While the entries disagree, it refuses payments.
 func (k *Keeper) Believe(a onchain.Access, g market.Genesis) onchain.Access {
 	l := newLedger(a.Ledger, k, g)
 	a.Ledger = l
@@ -72,7 +71,7 @@ func (l *ledger) Slot(ctx context.Context) (market.Slot, error) {
 		return h, err
 	})
 	if err != nil {
-		return 0, fmt.Errorf("asking entry peers for the slot: %w: %w", chain.ErrDown, err)
+		return 0, fmt.Errorf("reading the slot from entry peers: %w: %w", chain.ErrDown, err)
 	}
 	var slots []market.Slot
 	for _, h := range said {

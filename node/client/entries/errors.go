@@ -9,6 +9,6 @@ var (
 	ErrOtherNetwork = errors.New("the entry peer is on another network than this client")
 	// ErrDisagree is returned while entry peers differ about the chain. Payments wait until they agree.
 	ErrDisagree = errors.New("entry peers disagree about the chain's slot")
-	// ErrEntriesFile: the file of remembered entries does not decode; it is begun anew.
+	// ErrEntriesFile is returned for a malformed file of remembered entries. A new file replaces it.
 	ErrEntriesFile = errors.New("not a file of remembered entry peers")
 )

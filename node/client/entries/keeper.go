@@ -1,5 +1,5 @@
-// Package entries is a light client's connection to the network: two entry peers, of many that it remembers, and the
-// market, audits and chain as far as these two agree (node/entry/PROTOCOL.md).
+// Package entries is a light client's connection to the network: two entry peers, of many remembered ones, and the
+// market, audits and chain on which these two agree (node/entry/PROTOCOL.md).
 package entries
 
 import (
@@ -120,7 +120,7 @@ func (k *Keeper) use(ctx context.Context, c *candidate) {
 		err = k.host.Keep(ctx, c.peer.ID, pingEvery, patience)
 		k.host.Leave(c.peer.ID)
 		if ctx.Err() == nil {
-			k.log.Warn("an entry peer is lost; going on through another", "entry", c.peer.ID, "err", err)
+			k.log.Warn("an entry peer is lost; continuing through another", "entry", c.peer.ID, "err", err)
 			k.wg.Go(func() { k.Moved(ctx) })
 		}
 	}
@@ -173,8 +173,8 @@ func (k *Keeper) enter(ctx context.Context, c *candidate) error {
 	return nil
 }
 
-// wanted reports whether one more entry is: while there are fewer than two, or none is apart from the one in use and
-// this one is.
+// wanted reports whether to connect one more entry: if there are fewer than two, or if only this one is independent of
+// the entry in use.
 func (k *Keeper) wanted(id peer.ID) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -194,8 +194,8 @@ func (k *Keeper) entriesLocked() []peer.ID {
 	return slices.DeleteFunc(k.host.Entries(), func(id peer.ID) bool { c := k.all[id]; return c == nil || !c.in })
 }
 
-// Peers are the known entries except those in use: work that a client asks others to do while it is away must not end
-// with its way into the network.
+// Peers returns the known entries that are not in use. A client selects guardians among them, because its work must not
+// depend on its own connection to the network.
 func (k *Keeper) Peers() []peer.AddrInfo {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -16,7 +16,7 @@ import (
 	"github.com/starling-network/starling/verify/audit"
 )
 
-// everyone asks all connected entries at once and returns the answers that came, in the order of the entries.
+// everyone sends a request to all connected entries at once and returns the answers, in the order of the entries.
 func everyone[T any](ctx context.Context, k *Keeper, within time.Duration,
 	ask func(context.Context, peer.ID) (T, error)) ([]T, error) {
 	ctx, cancel := context.WithTimeout(ctx, within)
@@ -92,7 +92,7 @@ func (k *Keeper) Publish(ctx context.Context, _ market.Order, envelope []byte) (
 	answers := make(chan answer, len(entries))
 	for _, e := range entries {
 		k.wg.Go(func() {
-			// The order's window may be over before a slow entry has spread it.
+			// The order's window may end before a slow entry has published it.
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), publishTime)
 			defer cancel()
 			n, err := entry.Publish(ctx, k.host, k.tag, e, envelope)
@@ -139,7 +139,7 @@ func alike[T any](ctx context.Context, k *Keeper, what string, ask func(context.
 	same func(a, b T) bool) (none T, err error) {
 	told, err := everyone(ctx, k, findTime, ask)
 	if err != nil {
-		return none, fmt.Errorf("asking entry peers %s: %w", what, err)
+		return none, fmt.Errorf("requesting %s from entry peers: %w", what, err)
 	}
 	if len(told) == 1 && k.alone() {
 		return told[0], nil
@@ -152,7 +152,7 @@ func alike[T any](ctx context.Context, k *Keeper, what string, ask func(context.
 		}
 	}
 	if len(told) == 1 {
-		return none, fmt.Errorf("asking %s: %w: a second one is needed to compare with", what, ErrNoEntry)
+		return none, fmt.Errorf("requesting %s: %w: a second entry is needed for a comparison", what, ErrNoEntry)
 	}
 	return none, fmt.Errorf("entry peers disagree about %s", what)
 }

@@ -29,13 +29,13 @@ const (
 // ErrInUse: another process runs on this home directory.
 var ErrInUse = errors.New("another light client runs on this home directory")
 
-// Make makes the client's directory and key where there are none, and reports whether it made the key.
+// Make creates the client's directory and key if they are missing, and reports whether it created the key.
 func Make(home string) (bool, error) {
 	if home == "" {
 		return false, fmt.Errorf("%w: no home directory", config.ErrPeers)
 	}
 	if _, err := os.Stat(filepath.Join(home, config.FileConfig)); err == nil {
-		return false, fmt.Errorf("%w: %s is the directory of a full peer; a light client needs one of its own",
+		return false, fmt.Errorf("%w: %s is the directory of a full peer; a light client needs a separate one",
 			config.ErrPeers, home)
 	}
 	if err := os.MkdirAll(home, 0o700); err != nil {
@@ -167,7 +167,7 @@ func ReadPSK(home, given string) (*[32]byte, error) {
 	return key, nil
 }
 
-// KeepPSK writes the key into home unless it is there.
+// KeepPSK writes the key into home unless home has it.
 func KeepPSK(home string, key *[32]byte) error {
 	if key == nil {
 		return nil

@@ -27,8 +27,8 @@ const (
 	wageTick = time.Second
 	// wageRetry is the delay after a failure.
 	wageRetry = 5 * time.Second
-	// wageEvery is how often a wage is signed while a job runs, wageTime bounds one asking, wagesAtOnce how many jobs
-	// are asked about.
+	// wageEvery is the interval of signatures of a wage while a job runs. wageTime bounds one request, wagesAtOnce the
+	// concurrent jobs.
 	wageEvery   = 5 * time.Minute
 	wageTime    = 10 * time.Second
 	wagesAtOnce = 8
@@ -62,7 +62,7 @@ type Wages struct {
 	Config
 	claims *settle.Keeper[claims.Claims]
 	wg     sync.WaitGroup
-	free   chan struct{} // a token for each job that may be asked about
+	free   chan struct{} // a token for each job in progress
 
 	mu   sync.Mutex
 	jobs map[sign.Hash]*earner
@@ -200,8 +200,8 @@ func (x *Wages) attend(ctx context.Context, w wards.Ward, e *earner, open []stri
 	return err
 }
 
-// fundingIn reads where a guardian's wage lies from a job's state; nil if that is not said. The supervisor wrote it:
-// nothing in it is believed.
+// fundingIn reads the place of a guardian's wage from a job's state; nil if it has none. The state comes from the
+// supervisor and is not trusted.
 func fundingIn(state []byte, who sign.Key) ([]byte, error) {
 	var j struct {
 		Detached struct {

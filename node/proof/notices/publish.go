@@ -17,7 +17,7 @@ import (
 func (k *Publisher) turn(ctx context.Context, t Table) error {
 	slot, err := k.cfg.Slot()
 	if err != nil {
-		return nil // nothing can be said about hours yet, and nothing is traded
+		return nil // the hour is unknown yet, and nothing is traded
 	}
 	if err := k.journal(ctx, slot); err != nil {
 		return err

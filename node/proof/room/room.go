@@ -35,7 +35,7 @@ type Book interface {
 	// SoldTwice and Defrauded receive each offence once, when its proof is kept.
 	SoldTwice(s proof.DoubleSale)
 	Defrauded(fraud sign.Hash, offender sign.Key, at market.Slot)
-	// History returns the newest receipts that were read of leases of others with a peer.
+	// History returns the newest known receipts of others' leases with a peer.
 	History(ctx context.Context, about sign.Key) (proof.History, error)
 }
 
@@ -134,7 +134,7 @@ func (r *Room) Found() {
 // hinter returns peers that may be on the topic.
 type hinter = func(ctx context.Context, most int) ([]peer.AddrInfo, error)
 
-// Join takes part in the topic of proofs, beside frauds with those of refusals. Call it before Run.
+// Join joins the topic of proofs, for frauds and refusals. Call it before Run.
 func (r *Room) Join(g *gossip.Gossip, refusals keep.Handler, hints hinter) error {
 	handlers := map[proof.Kind]keep.Handler{
 		proof.KindFraud:   keep.Frauds{Store: r.Store, Slot: r.cfg.Slot, Staked: r.stakes.staked},

@@ -106,8 +106,8 @@ func (a *Accuser) accusePass(ctx context.Context, c Chain, reporter sign.Key) ti
 	return max(wait, time.Second)
 }
 
-// looking is a chain that is asked for the network once in a pass: frauds by keys that never registered, as those of
-// canaries, cost nothing.
+// looking is a chain that reads the registrations once in a pass: frauds by unregistered keys, such as canaries', cost
+// no call.
 type looking struct {
 	Chain
 	Registrations
@@ -158,7 +158,7 @@ func (a *Accuser) accuseOne(ctx context.Context, c Chain, reporter sign.Key, h s
 	return accuseLimit
 }
 
-// submit brings a fraud as far as it goes now: the stake taken, then the accounts of its statements closed.
+// submit advances a fraud: it takes the stake, and then closes the accounts of its statements.
 func (a *Accuser) submit(ctx context.Context, c Chain, reporter sign.Key, x keep.Case) error {
 	fraud, ok := x.Content.(proof.Fraud)
 	if !ok {

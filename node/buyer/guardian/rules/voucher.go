@@ -1,5 +1,5 @@
-// Package rules has the rules by which a guardian signs the vouchers of a job's leases. It is a part of the peer
-// without time and network. An error is the reason why a guardian refuses, in words that the supervisor may see.
+// Package rules has the rules by which a guardian signs the vouchers of a job's leases. It is pure: it reads no clock
+// or network. An error is the reason for a guardian's refusal, and is sent to the supervisor.
 package rules
 
 import (

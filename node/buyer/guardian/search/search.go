@@ -51,8 +51,8 @@ const (
 	mostAsked = 48
 )
 
-// Guardians asks known peers whether they guard the job, and chooses among the willing ones: by stake, then by
-// distance. Peers that agreed before and then refused come last.
+// Guardians polls known peers for guardians of the job, and chooses among the willing ones: by stake, then by distance.
+// Peers that agreed before and then refused come last.
 func (c Config) Guardians(ctx context.Context, j record.Job, unwilling []sign.Key) ([]guardian.Member, error) {
 	look, found := context.WithTimeout(ctx, exchange.FindTimeout)
 	c.Exchange.Find(look, j.Spec.Resources.Class, j.Spec.Placement.Regions, 0)
@@ -120,7 +120,7 @@ func (c Config) Guardians(ctx context.Context, j record.Job, unwilling []sign.Ke
 		return sells[o.Key] && spare < 0
 	})
 	if len(offers) < n {
-		return nil, fmt.Errorf("%d of %d peers that were asked would, beside those needed to run it",
+		return nil, fmt.Errorf("%d of %d polled peers accept, beside the peers needed to run it",
 			len(offers), len(candidates))
 	}
 	var out []guardian.Member

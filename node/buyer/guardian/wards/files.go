@@ -62,7 +62,7 @@ func (x *fetcher) fetchAll(ctx context.Context, w *guarded, over chan struct{}) 
 	}
 }
 
-// bring fetches files from a peer, or else from another that has a part in the job, and lets those read them.
+// bring fetches files from a peer, or else from another participant of the job, and grants the participants access.
 func (x *fetcher) bring(ctx context.Context, w Ward, files []guardian.File, from sign.Key) bool {
 	peers := slices.Concat([]sign.Key{from, w.Owner}, w.Keys.Keys)
 	for _, f := range files {
@@ -82,7 +82,7 @@ func (x *fetcher) bring(ctx context.Context, w Ward, files []guardian.File, from
 			failed = append(failed, err)
 		}
 		if !got {
-			x.cfg.Log.Warn("a file of a guarded job cannot be had",
+			x.cfg.Log.Warn("fetching a file of a guarded job failed",
 				"job", w.Job.Short(), "file", f.CID, "err", errors.Join(failed...))
 			return false
 		}
@@ -91,7 +91,7 @@ func (x *fetcher) bring(ctx context.Context, w Ward, files []guardian.File, from
 	return true
 }
 
-// share lets the participants of the job read a file.
+// share grants the participants of the job access to a file.
 func (x *fetcher) share(w Ward, f guardian.File) {
 	for _, k := range append(slices.Clone(w.Keys.Keys), w.Owner) {
 		if id, err := p2p.PeerIDFromKey(k); err == nil && k != x.self {

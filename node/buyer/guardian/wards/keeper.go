@@ -75,7 +75,7 @@ func (x *keeper) due(w *guarded) func(context.Context, *guarded) error {
 	return nil
 }
 
-// turn reports whether it is this guardian's turn to ask for the job.
+// turn reports whether it is this guardian's turn to request the job.
 func (x *keeper) turn(w *guarded, now time.Time) bool {
 	since := w.starving
 	if since.IsZero() {
@@ -182,7 +182,7 @@ func (x *keeper) judge(ctx context.Context, w *guarded) error {
 	return err
 }
 
-// takeOver asks the guardians for the job.
+// takeOver requests the job from the guardians.
 func (x *keeper) takeOver(ctx context.Context, w *guarded) error {
 	w.mu.Lock()
 	w.asked = time.Now()

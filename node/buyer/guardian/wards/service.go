@@ -55,7 +55,7 @@ type Config struct {
 type Files interface {
 	// Fetch brings a file from a peer.
 	Fetch(ctx context.Context, from peer.ID, c cid.Cid, max int64) error
-	// Share lets a peer read a file.
+	// Share grants a peer access to a file.
 	Share(to peer.ID, c cid.Cid)
 	// Drop is called when a job no longer needs a file.
 	Drop(c cid.Cid)
@@ -239,7 +239,8 @@ func (s *Service) Escrows() []sign.Key {
 	return out
 }
 
-// State is how a job stands as its supervisor said last; false if that is not known, also after it was dismissed.
+// State returns the last state that a job's supervisor reported. It reports false if there is none or the job was
+// dismissed.
 func (s *Service) State(job sign.Hash) (guardian.State, bool) {
 	w := s.wards.find(job)
 	if w == nil {
@@ -253,9 +254,8 @@ func (s *Service) State(job sign.Hash) (guardian.State, bool) {
 	return w.state.State, true
 }
 
-// Guarded is this peer's ward of a job, and a panel of all its guardians, which the caller closes: to read the job's
-// standing, or to have the wage signed. It returns false if there is no such job, also after it was dismissed and
-// forgotten.
+// Guarded returns this peer's ward of a job, and a panel of its guardians to read the standing or to sign the wage. The
+// caller closes the panel. It returns false for an unknown or deleted job.
 func (s *Service) Guarded(job sign.Hash) (Ward, *guardian.Panel, bool) {
 	w := s.wards.find(job)
 	if w == nil {

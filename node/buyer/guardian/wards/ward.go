@@ -37,9 +37,10 @@ type Ward struct {
 	// From is the network that the owner engaged from; not valid: none is known.
 	From netip.Prefix `json:"from,omitzero"`
 
-	// Unbacked is since when this guardian's wage is waited for on chain; zero once it is there, or if it has none.
+	// Unbacked is the start of the wait for this guardian's wage on chain; zero once it is on chain, or if there is
+	// none.
 	Unbacked  time.Time   `json:"unbacked,omitzero"`
-	Ready     bool        `json:"ready,omitempty"` // all files are here
+	Ready     bool        `json:"ready,omitempty"` // all files are stored
 	Epoch     uint64      `json:"epoch"`           // newest that is known to be granted
 	Grant     []byte      `json:"grant,omitempty"` // of it
 	Escrows   []sign.Key  `json:"escrows,omitempty"`
@@ -105,7 +106,7 @@ func (w Ward) MayGrant(from sign.Key, epoch uint64, failed bool) error {
 	case epoch <= w.Epoch:
 		return guardian.Refuse(guardian.CodeSuperseded, "epoch %d is granted", w.Epoch)
 	case epoch > w.Epoch+maxAhead || w.Supervisor(epoch) != from:
-		return guardian.Refuse(guardian.CodeGrant, "after epoch %d, epoch %d is not for %s to ask for",
+		return guardian.Refuse(guardian.CodeGrant, "after epoch %d, epoch %d is not for %s",
 			w.Epoch, epoch, from.Short())
 	case from == w.Owner:
 		return nil
@@ -130,7 +131,7 @@ func (w Ward) WageOf(k sign.Key) *market.LeaseCore {
 func (w Ward) Wage(g market.Genesis, now market.Slot, from sign.Key, v verify.Voucher) error {
 	core := w.WageOf(from)
 	if core == nil {
-		return guardian.Refuse(guardian.CodeVoucher, "nothing was said to be paid")
+		return guardian.Refuse(guardian.CodeVoucher, "the sender has no wage")
 	}
 	if w.OverAt > 0 {
 		now = min(now, w.OverAt)
