@@ -145,7 +145,7 @@ var ErrEngine = errors.New("engine")
 func LookUp(name string) (Engine, error) {
 	e, ok := Engines[name]
 	if !ok {
-		return Engine{}, fmt.Errorf("%w %.40q is unknown: want %s", ErrEngine, name, strings.Join(Names(), ", "))
+		return Engine{}, fmt.Errorf("%w %.40q is not known: want %s", ErrEngine, name, strings.Join(Names(), ", "))
 	}
 	return e, nil
 }

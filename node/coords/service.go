@@ -163,7 +163,7 @@ func (s *Service) save(ctx context.Context) {
 	}
 	c = s.space.Coordinate()
 	if err := coordinates.Write(ctx, s.cfg.Store, ownKey, c); err != nil {
-		s.cfg.Log.Warn("where this peer is in the network was not journalled", "err", err)
+		s.cfg.Log.Warn("this peer's coordinate was not journalled", "err", err)
 		return
 	}
 	s.saved = c

@@ -142,8 +142,8 @@ func desc(name, help string) *prometheus.Desc {
 
 var (
 	descEarned    = desc("earned_tokens_total", "Tokens that vouchers for this peer's leases and wages promise.")
-	descClaimed   = desc("claimed_tokens_total", "Tokens of that that were claimed on chain, before the network's fee.")
-	descLost      = desc("lost_tokens_total", "Tokens of that that can never be claimed.")
+	descClaimed   = desc("claimed_tokens_total", "Earned tokens claimed on chain, before the network's fee.")
+	descLost      = desc("lost_tokens_total", "Earned tokens that can never be claimed.")
 	descUnclaimed = desc("unclaimed_tokens", "Earned tokens that are not claimed yet.")
 	descPaid      = desc("paid_tokens_total", "Tokens paid for this peer's own jobs, with the network's fees.")
 	descEscrowed  = desc("escrowed_tokens", "Tokens in escrows for this peer's own jobs.")

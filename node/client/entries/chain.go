@@ -204,7 +204,7 @@ func (t *tunnel) pick(name string) (peer.ID, error) {
 	case t.k.alone():
 		return live[0], nil // Keeper.warn has warned its user
 	}
-	return "", fmt.Errorf("%w: a second one is needed to compare with", ErrNoEntry)
+	return "", fmt.Errorf("%w: a second entry is needed for a comparison", ErrNoEntry)
 }
 
 // pace bounds the calls to one entry.
