@@ -272,7 +272,7 @@ func old(j Job) error {
 		return nil
 	}
 	at := j.Ended.UTC().Format(time.RFC3339)
-	return fmt.Errorf("%w: it ended at %s, want %v ago or more", ErrNeeded, at, record.RemoveAfter)
+	return fmt.Errorf("%w: the job ended at %s, want %v ago or more", ErrNeeded, at, record.RemoveAfter)
 }
 
 // archiveNow takes one job out of memory, or returns ErrNeeded.
@@ -280,9 +280,9 @@ func (b retiring) archiveNow(ctx context.Context, s *supervisor) error {
 	j := s.Peek()
 	switch {
 	case !s.Mine:
-		return fmt.Errorf("%w: this peer guards it for its owner", ErrNeeded)
+		return fmt.Errorf("%w: this peer guards the job for its owner", ErrNeeded)
 	case !j.State.Ended() || !s.over():
-		return fmt.Errorf("%w: it is %s", ErrNeeded, j.State)
+		return fmt.Errorf("%w: the job is %s", ErrNeeded, j.State)
 	}
 	if err := old(j); err != nil {
 		return err

@@ -1,9 +1,9 @@
-// Package buyer is the buying loop of a peer: it turns a submitted job into orders, takes leases for all its ranks or
-// none, runs its rounds on them, co-signs receipts and issues vouchers, replaces lost ranks, and pays.
+// Package buyer is the buying loop of a peer: it turns a submitted job into orders, and takes leases for all its ranks
+// or none. It runs the job's rounds on them, co-signs receipts, issues vouchers, and replaces lost ranks.
 //
-// Which leases to take is decided by market/match and market/gang, what to sign by verify/meter's Payer and how to pay
-// by chain's Settlement; this package carries out their effects, each journalled before anything that depends on it
-// leaves the peer. After a crash, Run resumes every job from the journal.
+// The decisions are in pure packages: leases in market/match and market/gang, signatures in verify/meter's Payer,
+// payments in chain's Settlement. This package carries out their effects. Each effect is journalled before any message
+// depends on it. After a crash, Run resumes every job from the journal.
 //
 // What happens to a job is decided by its machine, node/buyer/jobs. Package run journals each step and holds this
 // peer's record of the job. The rooms of a job carry out the effects. A supervisor composes them:
@@ -342,7 +342,7 @@ func (b *Buyer) loadLeases(ctx context.Context) error {
 		if s := b.jobs[job]; s != nil {
 			return s.As(), nil
 		}
-		return nil, fmt.Errorf("its job %s is not in the journal", job)
+		return nil, fmt.Errorf("job %s is not in the journal", job)
 	})
 	for _, l := range paid {
 		b.jobs[l.Job].Hold(l)

@@ -19,8 +19,8 @@ import (
 // spending is the buyer as its limits see it.
 type spending struct{ *Buyer }
 
-// counts returns the cost of a job as it counts against the limits of the day it was submitted on: the money spent once
-// it has ended, and until then the most that it can cost.
+// counts returns the cost of a job against the limits of the day of its submission: its maximum cost until it ends, and
+// then the money spent.
 func (b spending) counts(j Job) market.Amount {
 	if j.State.Ended() {
 		return b.spent(j)

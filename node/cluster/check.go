@@ -100,11 +100,11 @@ func (s Seen) See(p Plan) (Seen, error) {
 func (p Plan) After(before Plan) error {
 	switch {
 	case p.ID != before.ID:
-		return bad("it is of cluster %s, this is %s", p.ID, before.ID)
+		return bad("cluster: got %s, want %s", p.ID, before.ID)
 	case p.Rank != before.Rank:
-		return bad("it is for rank %d, this is rank %d", p.Rank, before.Rank)
+		return bad("rank: got %d, want %d", p.Rank, before.Rank)
 	case p.Engine != before.Engine:
-		return bad("its engine is %s, %s runs", p.Engine, before.Engine)
+		return bad("engine: got %s, want the running %s", p.Engine, before.Engine)
 	case p.MTU != before.MTU:
 		return bad("MTU: got %d, want %d as before", p.MTU, before.MTU)
 	case p.Version < before.Version:

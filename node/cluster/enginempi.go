@@ -20,9 +20,8 @@ func mpi(t Task) Program {
 		"OMPI_MCA_hwloc_base_binding_policy":       "none",
 		"OMPI_MCA_btl":                             "self,vader,tcp",
 		"OMPI_MCA_pml":                             "ob1",
-		// Peers stop and continue all processes of a container when they measure it, and mpirun sends every SIGCONT on
-		// to its daemons: while they are being started it finds no way to them, gives up and ends with 0, with nothing
-		// run.
+		// Peers stop and continue all processes of a container to measure it, and mpirun forwards every SIGCONT to its
+		// daemons. During their start it cannot reach them, gives up and exits with 0 without running the program.
 		"OMPI_MCA_ess_base_forward_signals": "none",
 		"PRTE_MCA_ess_base_forward_signals": "none",
 		"OMPI_ALLOW_RUN_AS_ROOT":            "1",

@@ -89,8 +89,8 @@ func rayTimes(rtt time.Duration) map[string]string {
 	return env
 }
 
-// rise runs `ray start`, and again if Ray gives up before it has started, as it does after 30 s on a busy machine: for
-// ten minutes, but not after three failures that were no such time-outs.
+// rise runs `ray start`, and retries it for ten minutes if Ray times out during its start, as it does after 30 s on a
+// busy machine. It stops after three failures of another kind.
 const rise = `
 rise() {
   other=0; end=$(($(date +%s) + 600))

@@ -46,8 +46,8 @@ type Config struct {
 	Block []string `yaml:"block"`
 	// Region is the peer's own word for where it is: [a-z0-9-]{1,32}.
 	Region string `yaml:"region"`
-	// API is the loopback address of the local HTTP API, where port 0 takes a free one; empty means a unix socket in
-	// the home directory, which other users of the machine cannot connect to.
+	// API is the loopback address of the local HTTP API; port 0 selects a free port. Empty means a unix socket in the
+	// home directory, closed to other users of the machine.
 	API string `yaml:"api"`
 	// Owner is the address of the wallet that pays and is paid; empty means the one in owner.address, and without
 	// that file the peer's own key.

@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	// leastStep is how far one observation may move a peer at the least, partOfRTT the part of the measured round trip
-	// that it may: as far as an honest peer would that is nowhere near its coordinate yet.
+	// An observation may move a peer by leastStep, or by partOfRTT of the measured round trip if that is more: as far
+	// as an honest peer far from its coordinate would.
 	leastStep = 0.002 // seconds
 	partOfRTT = 0.25
 	// doubtStep is how much of its confidence one observation may cost a peer.

@@ -97,7 +97,7 @@ func bulk(rw io.ReadWriter, most int, rtt time.Duration, now clock) (uint32, err
 	}
 	if end[0] != frameEnd || binary.BigEndian.Uint32(end[1:]) != endSize ||
 		binary.BigEndian.Uint64(end[headSize:]) != uint64(sent) {
-		return 0, fmt.Errorf("%w: it counted other bytes than were sent", ErrFrame)
+		return 0, fmt.Errorf("%w: the other end counted other bytes than were sent", ErrFrame)
 	}
 	took := max(now().Sub(began)-rtt, time.Microsecond)
 	mean := mbit(uint64(sent), took)

@@ -138,8 +138,8 @@ func BindRecords(of Records) []route.Bound {
 }
 
 const (
-	// eventShare is the part of the time that sending one stream of events may take, as a divisor: the state of a job
-	// of a hundred ranks has 100 KiB, and changes with each of a thousand steps.
+	// eventShare bounds the share of time for sending one stream of events, as a divisor. The state of a job of a
+	// hundred ranks has 100 KiB, and changes with each of a thousand steps.
 	eventShare = 10
 	// eventPause is the longest pause between two events of a job that changes.
 	eventPause = time.Second

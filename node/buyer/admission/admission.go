@@ -82,8 +82,8 @@ func (b Rules) Admit(ctx context.Context, sub record.Submission) (warning string
 	return warning, nil
 }
 
-// Local returns the job with a mark on the contents with URLs that this peer has too, and that the API key may read:
-// providers get them from here where no URL has them.
+// Local returns the job with marks on inputs by URL that this peer has too, and that the API key may read. Providers
+// fetch these from here if no URL has them.
 func (b Rules) Local(spec job.Job, key string) job.Job {
 	spec.Blobs = maps.Clone(spec.Blobs)
 	for source, bl := range spec.Blobs {
@@ -147,7 +147,7 @@ func (b Rules) check(ctx context.Context, spec job.Job) error {
 			"and could read the secrets; remove the secrets or set --guardians 0", record.ErrRefused)
 	}
 	if !spec.Uploaded() {
-		return fmt.Errorf("%w: its files are not uploaded yet", record.ErrRefused)
+		return fmt.Errorf("%w: files of the job are not uploaded yet", record.ErrRefused)
 	}
 	for i, w := range spec.Webhooks {
 		if err := b.Webhooks.Check(w.URL); err != nil {

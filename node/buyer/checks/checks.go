@@ -1,9 +1,9 @@
 // Package checks has the results of a job computed again, and judges them.
 //
-// The check of each rank is a machine of its own, verify/replica: a block of the chain draws whether the result is
-// computed again, a replica is a job like any other, bought from the provider that the draw names, and the results of a
-// majority are right. This package carries out the effects of these machines, and journals their states in the job's
-// record before anything that depends on them leaves the peer.
+// The check of each rank is a state machine, verify/replica. A block of the chain draws whether the result is computed
+// again. A replica is a normal job, bought from the provider that the draw names. The results of a majority are right.
+// This package carries out the effects of these machines, and journals their states in the job's record before anything
+// that depends on them leaves the peer.
 package checks
 
 import (

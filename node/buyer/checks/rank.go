@@ -94,7 +94,7 @@ func (r *rank) begin(ctx context.Context, v record.Verified) (replica.Check, []r
 	if errors.Is(err, replica.ErrTerms) { // the buyer is the provider: it cannot deceive itself
 		own := replica.Verdict{
 			State: replica.Unverified, Results: []replica.Committed{first.Committed}, Right: -1,
-			Reason: "it was computed by a provider of the buyer's own",
+			Reason: "the provider belongs to the buyer",
 		}
 		return c, []replica.Effect{replica.Ended{Verdict: own}}, nil
 	}

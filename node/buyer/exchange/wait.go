@@ -43,8 +43,8 @@ func (a *auction) listen(ctx context.Context) {
 // or so, by the spread of the 20 nearest peers of a key.
 const exactPeers, estimateOff = 20, 5
 
-// late returns a function that reports whether quotes may still come: from a provider with a known offer, or from
-// another peer, if the class has more peers than are known, by more than its estimate is off.
+// late returns a function that reports whether quotes may still come: from a provider with a known offer, or from an
+// unknown peer if the class has more peers than are known, beyond the error of the estimate.
 func (a *auction) late() func() bool {
 	var known []sign.Key
 	for _, k := range a.x.best(a) {

@@ -47,7 +47,7 @@ func (p *Panel) Beat(ctx context.Context, state *State) error {
 	return p.minority(heard, failed)
 }
 
-var errLagging = errors.New("it has not answered the beats before")
+var errLagging = errors.New("the guardian has not answered earlier beats")
 
 // catchUp sends a returned guardian the vouchers that it missed: it would take them for overdue.
 func (p *Panel) catchUp(ctx context.Context, l *link, m Member) {

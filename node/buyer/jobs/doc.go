@@ -1,6 +1,6 @@
-// Package jobs decides what happens to a job: which ranks are ordered, which programs start and stop, which leases are
-// renewed and ended, how much money may be promised, and how the job ends. It is a pure state machine. Step takes the
-// state, the time and an event, and returns the next state and the effects to carry out.
+// Package jobs decides what happens to a job: its orders, the start and stop of programs, renewals and ends of leases,
+// the promised money, and its result. It is a pure state machine. Step takes the state, the time and an event, and
+// returns the next state and the effects to carry out.
 //
 //	New ──▶ Engaging ──engaged──▶ Placing ──every rank leased──▶ Working ──round done──▶ Reducing
 //	guarded    │                     │                            │  ▲  │                  │  │

@@ -208,9 +208,9 @@ func (c *chain) MilliCPU() uint64 {
 // backSlack is the time for a returning peer to find its providers before a paid lease ends.
 const backSlack = 3 * time.Second
 
-// Outage returns how long this peer was away before its present process, and how far the last lease was paid for then,
-// both counted from its last receipt. unpaid reports that this was not far enough, so that its provider did right to
-// stop. All is zero for a lease of this process.
+// Outage returns this peer's absence before its present process, and the prepaid time of the last lease, both from its
+// last receipt. unpaid reports whether the absence was longer, so that the provider was right to stop. All is zero for
+// a lease of this process.
 func (c *chain) Outage() (away, ahead time.Duration, unpaid bool) {
 	l := c.tail()
 	if l.seenAt == 0 {

@@ -87,7 +87,8 @@ func later(t meter.Terms, x, y []byte) bool {
 }
 
 // compare orders two states of one lease as guardians do: by the last receipt, which its provider signed; then by the
-// supervisor that signed the voucher, since guardians sign none of an earlier one after it; then by the voucher.
+// epoch of the voucher's supervisor; then by the voucher. Guardians sign no voucher of an earlier supervisor after a
+// later one's.
 func compare(x, y meter.Payer) int {
 	v, w := cmp.Or(x.Voucher(), &verify.Voucher{}), cmp.Or(y.Voucher(), &verify.Voucher{})
 	return cmp.Or(

@@ -13,7 +13,7 @@ import (
 )
 
 // unfunded is the reason of leases without money on chain in time.
-const unfunded = "its money was not on chain in time"
+const unfunded = "the money of the lease was not on chain in time"
 
 // Notify carries out the effects of a deposit.
 func (x deposits) Notify(name string, ev escrow.Effect) {

@@ -16,9 +16,9 @@ import (
 
 const fundsTimeout = 2 * time.Second
 
-// Afford returns an error that wraps record.ErrFunds if the wallet cannot pay for a job in addition to the jobs that
-// were accepted before. need is the most that the job can cost, leases the number of leases it has at a time. If the
-// chain does not answer, Afford returns nil. job is empty for a new one.
+// Afford returns an error that wraps record.ErrFunds if the wallet cannot pay for a job in addition to the accepted
+// ones. need is the job's maximum cost, leases its number of leases at a time. If the chain does not answer, Afford
+// returns nil. job is empty for a new one.
 func (x *Payments) Afford(ctx context.Context, job string, need market.Amount, leases uint32) error {
 	rent := anchorRent + tranchesRent(leases)
 	there := false // an escrow to which leases that make others longer are added

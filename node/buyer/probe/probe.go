@@ -104,7 +104,7 @@ func (p *Prober) Run(ctx context.Context, seq uint64) {
 		if err := p.Rank.Update(ctx, func(x *record.Exclusive) {
 			x.Asked, x.Budget.Spent = x.Asked+1, x.Budget.Spent+cost
 		}); err != nil {
-			p.Log.Warn("a probe is not asked, for it would not be journalled", "err", err)
+			p.Log.Warn("skipping a probe: journalling it failed", "err", err)
 			continue
 		}
 		got, err := p.question(ctx, seq, x)

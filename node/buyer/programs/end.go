@@ -42,7 +42,7 @@ func (x *Programs) Reclaim(fx jobs.ReclaimExecution) {
 	x.cfg.Tasks.Go(func() {
 		l, j := x.Chain(fx.Lease), x.Snapshot()
 		if l == nil {
-			x.Post(jobs.ExecutionLost{Exec: fx.Exec, Cause: jobs.CauseAbsent, Reason: "its lease is not known"})
+			x.Post(jobs.ExecutionLost{Exec: fx.Exec, Cause: jobs.CauseAbsent, Reason: "the lease is unknown"})
 			return
 		}
 		ex, err := x.cfg.Executions.Await(f.ctx, run.On(l, fx.Seq))

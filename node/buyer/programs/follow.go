@@ -67,7 +67,7 @@ func (x *Programs) workload(
 		return nil, jobs.CodeInput, err
 	}
 	if w.Sealed, err = x.cfg.Secrets.SealFor(ctx, j, l.Core.Provider, l.First); err != nil {
-		return nil, jobs.CodePeer, fmt.Errorf("its secrets could not be sealed to the provider: %w", err)
+		return nil, jobs.CodePeer, fmt.Errorf("sealing the job's secrets to the provider: %w", err)
 	}
 	if j.Cluster != nil {
 		if w.Cluster, err = x.plans.For(ctx, i); err != nil {
@@ -168,7 +168,7 @@ func (x *Programs) Gather(fx jobs.GatherOutputs) {
 		switch {
 		case f.ctx.Err() != nil:
 		case err != nil:
-			reason := "this peer could not go on with the job: " + err.Error()
+			reason := "this peer could not continue the job: " + err.Error()
 			x.Post(jobs.PeerFailed{Code: jobs.CodePeer, Reason: reason})
 		case res.Lost != "":
 			x.Post(jobs.ExecutionLost{Exec: fx.Exec, Cause: jobs.CauseBroken, Reason: res.Lost})

@@ -26,7 +26,7 @@ type Standing struct {
 	Ranks    []standingRank   `json:"ranks"`
 }
 
-// standingMoney is where a job's money is.
+// standingMoney is the place of a job's money.
 type standingMoney struct {
 	Escrow   *Place            `json:"escrow,omitempty"`
 	Standbys []Standby         `json:"standbys,omitempty"`

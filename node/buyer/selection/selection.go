@@ -166,9 +166,9 @@ func reputationOf(c *match.Candidate) string {
 	return text
 }
 
-// Choose ranks the quotes and picks a provider for every rank, or returns an *exchange.Unplaced. With recruits, where
-// they are too few and with the open leases, or with peers that the class is likely to have, there would be enough, it
-// leaves the last ranks to recruits.
+// Choose ranks the quotes and picks a provider for every rank, or returns an *exchange.Unplaced. With recruits set, it
+// leaves the last ranks to recruits if there are too few quotes, but enough with the open leases or the likely peers of
+// the class.
 func (j Job) Choose(
 	ctx context.Context, o market.Order, got exchange.Collected, ranks []uint32, how exchange.Ask, recruits bool,
 ) (Choice, error) {

@@ -102,9 +102,9 @@ func (k *Ledger) AddKey(ctx context.Context, name string, l Limits) (Key, string
 	err := k.change(ctx, name, func(b *journal.Batch) (Key, error) {
 		switch n := len(k.Keys()); {
 		case k.has(name):
-			return made, fmt.Errorf("%w: there is one called %q; remove it first", ErrKey, name)
+			return made, fmt.Errorf("%w: key %q exists already; remove it first", ErrKey, name)
 		case n >= maxKeys:
-			return made, fmt.Errorf("%w: there are %d, at most %d", ErrKey, n, maxKeys)
+			return made, fmt.Errorf("%w: %d keys, want fewer than %d", ErrKey, n, maxKeys)
 		}
 		records.Put(b, name, made)
 		return made, nil

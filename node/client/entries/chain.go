@@ -63,7 +63,7 @@ func (l *ledger) Slot(ctx context.Context) (market.Slot, error) {
 			err = l.k.pin.Check(h.Genesis)
 		}
 		if err == nil && h.Slot == 0 {
-			err = errors.New("it has not seen the chain")
+			err = errors.New("the entry has not reached the chain")
 		}
 		if err == nil {
 			l.k.learn(e, h.Others)

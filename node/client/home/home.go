@@ -1,5 +1,5 @@
-// Package home is the directory of a light client: its key, the network that it believes, the pre-shared key of a
-// private one, and the lock by which one process at a time runs on it.
+// Package home is the directory of a light client: its key, the pinned network, the pre-shared key of a private
+// network, and a lock for one process at a time.
 package home
 
 import (

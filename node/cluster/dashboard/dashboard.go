@@ -68,7 +68,7 @@ func Busy(ctx context.Context, cfg Config) (bool, error) {
 		return false, err
 	}
 	if len(b) > maxAnswer {
-		return false, fmt.Errorf("%w: it is longer than %d MiB", ErrAnswer, maxAnswer>>20)
+		return false, fmt.Errorf("%w: longer than %d MiB", ErrAnswer, maxAnswer>>20)
 	}
 	return readBusy(b)
 }

@@ -71,14 +71,14 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // refuse returns the reason for which a request is not forwarded, or "".
 func (p *Proxy) refuse(r *http.Request) string {
 	if !p.here(r.Host) {
-		return "this address is called otherwise: use 127.0.0.1 or localhost and its port"
+		return "unknown host: use 127.0.0.1 or localhost with the port"
 	}
 	if r.Method == http.MethodConnect || r.URL.Host != "" {
-		return "this is no general proxy"
+		return "requests to other hosts are refused"
 	}
 	for _, origin := range r.Header.Values("Origin") {
 		if origin != "http://"+r.Host {
-			return "a page of another origin asks"
+			return "request of another origin"
 		}
 	}
 	switch r.Header.Get("Sec-Fetch-Site") {
@@ -89,7 +89,7 @@ func (p *Proxy) refuse(r *http.Request) string {
 		r.Header.Get("Sec-Fetch-Mode") == "navigate" && r.Header.Get("Sec-Fetch-Dest") == "document" {
 		return "" // a link to the dashboard
 	}
-	return "a page of another origin asks"
+	return "request of another origin"
 }
 
 // here reports whether a Host is a loopback address, or localhost, with our port.

@@ -118,8 +118,8 @@ func (g *Gossip) Found() {
 	}
 }
 
-// Run keeps proofs of others, and publishes this peer's own again and again, until ctx ends. again is the time until a
-// new one is published a second time: by then others may have read the stakes that it is about.
+// Run stores proofs of others, and repeatedly publishes this peer's own, until ctx ends. again is the delay before a
+// new proof is published a second time: by then others may have read the stakes in question.
 func (g *Gossip) Run(ctx context.Context, again time.Duration) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()

@@ -85,7 +85,8 @@ func submitFraud(ctx context.Context, c Chain, f proof.Finding, fraud proof.Frau
 	case ends > now:
 		return out, fmt.Errorf("%w: in slot %d, now is %d", ErrNotYet, ends, now)
 	case uint64(now-ends) > n.Params.EvidenceSlots:
-		return out, fmt.Errorf("%w: it ended %d slots ago, counts for %d", ErrTooOld, now-ends, n.Params.EvidenceSlots)
+		return out, fmt.Errorf("%w: the window ended %d slots ago, want at most %d", ErrTooOld, now-ends,
+			n.Params.EvidenceSlots)
 	}
 	if err := begun(); err != nil {
 		return out, err

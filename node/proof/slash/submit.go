@@ -106,7 +106,8 @@ func slashable(p account.Provider, params account.Params, sold verify.Conflict, 
 	case last > now:
 		return fmt.Errorf("%w: in slot %d, now is %d", ErrNotYet, last, now)
 	case oldest < now && uint64(now-oldest) > params.EvidenceSlots:
-		return fmt.Errorf("%w: it counts for %d slots, and ended %d ago", ErrTooOld, params.EvidenceSlots, now-oldest)
+		return fmt.Errorf("%w: the receipts ended %d slots ago, want at most %d", ErrTooOld, now-oldest,
+			params.EvidenceSlots)
 	}
 	return nil
 }

@@ -33,9 +33,9 @@ func Last(d sign.Domain, core market.LeaseCore, payer meter.Payer) error {
 	return nil
 }
 
-// Voucher checks that a payer's voucher, which must be there, may be signed in slot now: within the cap and the lease,
-// not more than an interval beyond the provider's receipts, and those not later than now. The terms are those of the
-// lease under the epoch that its supervisor was granted.
+// Voucher checks that a payer's voucher may be signed in slot now. It must be within the cap and the lease, and at most
+// an interval beyond the provider's receipts, which must not be later than now. The payer must have a voucher. t has
+// the lease's terms under its supervisor's epoch.
 func Voucher(t meter.Terms, now market.Slot, payer meter.Payer) error {
 	core, v := t.Core, *payer.Voucher()
 	id := core.ID().Short()

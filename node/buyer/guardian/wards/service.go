@@ -176,8 +176,8 @@ func (s *Service) Answer(ctx context.Context, from sign.Key, req *nodepb.GuardRe
 	return w.answer(ctx, from, req)
 }
 
-// engage takes a job on. It is answered with Done once all is here that is needed to go on with it; where this peer is
-// paid, its wage must be on chain before it fetches anything, and then that is so only if Complete is set.
+// engage takes a job on. The answer is Done once all data to supervise the job is stored. A paid guardian fetches
+// nothing before its wage is on chain. Until then it answers Done only if Complete is not set.
 func (s *Service) engage(
 	ctx context.Context, from sign.Key, job sign.Hash, e *nodepb.GuardRequest_Engage,
 ) (*nodepb.GuardReply, error) {

@@ -142,9 +142,9 @@ func (w Ward) Wage(g market.Genesis, now market.Slot, from sign.Key, v verify.Vo
 	return nil
 }
 
-// earned checks that a guardian has earned a voucher's amount in slot now, or in the one in which the job ended: the
-// rate of its wage, for the time since its engagement. On a free network vouchers name no escrow. epoch is the highest
-// that a majority granted.
+// earned checks that a guardian has earned a voucher's amount by slot now, or by the job's end: the rate of its wage,
+// for the time since its engagement. On a free network vouchers name no escrow. epoch is the highest that a majority
+// granted.
 func earned(core market.LeaseCore, now market.Slot, free bool, epoch uint64, v verify.Voucher) error {
 	var slots uint64
 	if end := min(now, core.End); end > core.Start {
