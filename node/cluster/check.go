@@ -27,9 +27,9 @@ func (p Plan) Check(d sign.Domain, own Own) error {
 	case self.Lease.Core.ID() != own.Lease:
 		return badMember(p.Rank, "this is not the lease that the plan comes under")
 	case self.Lease.Core.Buyer != own.Buyer:
-		return badMember(p.Rank, "its lease is of another buyer")
+		return badMember(p.Rank, "the lease is of another buyer")
 	case self.Key != own.Key:
-		return badMember(p.Rank, "its key is not this provider's")
+		return badMember(p.Rank, "the key is not this provider's")
 	}
 	terms := self.Lease.Core.Terms
 	for _, m := range p.Members {
@@ -43,9 +43,9 @@ func (p Plan) Check(d sign.Domain, own Own) error {
 func (m Member) check(d sign.Domain, buyer sign.Key, terms sign.Hash) error {
 	switch core := m.Lease.Core; {
 	case core.Buyer != buyer:
-		return badMember(m.Rank, "its lease is of another buyer")
+		return badMember(m.Rank, "the lease is of another buyer")
 	case core.Terms != terms:
-		return badMember(m.Rank, "its lease is for another job")
+		return badMember(m.Rank, "the lease is for another job")
 	}
 	if err := market.CheckMember(d, m.Lease, m.Hold, m.Key); err != nil {
 		return badMember(m.Rank, "%v", err)

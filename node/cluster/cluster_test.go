@@ -137,8 +137,8 @@ func TestWrongPlans(t *testing.T) {
 			m.Key = market.OverlayKey{1}
 			p.Members[0] = m
 		}, "small order"},
-		{"another epoch", func(p *cluster.Plan) { p.Members[0].Epoch = 1 }, "epoch 1 is said"},
-		{"the rank of another lease", func(p *cluster.Plan) { p.Members[2].Rank = 2 }, "its lease is for rank 3"},
+		{"another epoch", func(p *cluster.Plan) { p.Members[0].Epoch = 1 }, "epoch 1: the lease"},
+		{"the rank of another lease", func(p *cluster.Plan) { p.Members[2].Rank = 2 }, "the lease is for rank 3"},
 		{"another buyer's lease", func(p *cluster.Plan) {
 			p.Members[2] = member(t, 3, 2, func(c *market.LeaseCore) { c.Buyer = sign.NewPrivate([32]byte{8}).Key() })
 		}, "another buyer"},

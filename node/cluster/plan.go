@@ -183,7 +183,7 @@ func (p Plan) Validate() error {
 			return err
 		}
 		if other, twice := keys[m.Key]; twice {
-			return badMember(m.Rank, "it has the key of member %d", other)
+			return badMember(m.Rank, "same key as member %d", other)
 		}
 		keys[m.Key] = m.Rank
 	}
@@ -198,12 +198,12 @@ func (m Member) validate() error {
 	case m.Hold.IsZero():
 		return badMember(m.Rank, "no hold")
 	case core.Rank != m.Rank || core.RankEpoch != m.Epoch:
-		return badMember(m.Rank, "epoch %d is said, its lease is for rank %d, epoch %d",
+		return badMember(m.Rank, "epoch %d: the lease is for rank %d, epoch %d",
 			m.Epoch, core.Rank, core.RankEpoch)
 	case core.Successor():
-		return badMember(m.Rank, "its lease follows on another one; the first of its line counts")
+		return badMember(m.Rank, "the lease is a successor, want the first of its line")
 	case core.Nonce != market.OverlayNonce(m.Hold, m.Key):
-		return badMember(m.Rank, "its lease does not name its key")
+		return badMember(m.Rank, "the lease does not name its key")
 	case len(m.Addrs) > MaxAddrs:
 		return badMember(m.Rank, "%d addresses, at most %d", len(m.Addrs), MaxAddrs)
 	case m.GPUs > maxDevices:

@@ -96,7 +96,7 @@ func TestClusterAdversaries(t *testing.T) {
 			"a lease with another buyer in it": {planFor(0, 1, m0, forged), "provider"},
 			"a key that is not in the lease":   {planFor(0, 1, m0, swapped), "does not name its key"},
 			"a signature that is none":         {planFor(0, 1, m0, unsigned), "provider"},
-			"the lease of another rank":        {planFor(0, 1, m0, elsewhere), "its lease is for rank 1"},
+			"the lease of another rank":        {planFor(0, 1, m0, elsewhere), "the lease is for rank 1"},
 			"the plan of another rank":         {planFor(1, 1, m0, m1), "not the lease that the plan comes under"},
 		} {
 			told(t, name, a.join(p, head, c.plan), "workload", c.words)
