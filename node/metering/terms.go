@@ -20,7 +20,7 @@ const (
 	receiptIntervals = 3
 )
 
-// AheadSlots returns the maximum number of slots that a buyer pays ahead, beside the current interval.
+// AheadSlots returns the maximum number of slots that a buyer pays ahead, beside the interval that it always pays.
 func AheadSlots(g market.Genesis) uint64 { return g.SlotsIn(aheadTime) }
 
 // Terms returns the terms of a lease that is paid from an escrow, or directly if that is zero.
