@@ -112,7 +112,7 @@ func joined(h *p2p.Host) *service.Problem {
 	}
 	return &service.Problem{
 		Problem: "connected to no other peer; tried " + strings.Join(append(tried, "remembered peers"), ", "),
-		Remedy: "check bootstrap in config.yaml and the network's genesis; starling peer ping ADDRESS says why a " +
+		Remedy: "check bootstrap in config.yaml and the network's genesis; starling peer ping ADDRESS shows why a " +
 			"peer is not reached",
 	}
 }

@@ -1,4 +1,4 @@
-// Package node puts a peer together from its rooms. It is the only place where p2p, the cores and the rooms meet.
+// Package node composes a peer from its rooms. It is the only place where p2p, the cores and the rooms meet.
 //
 // A peer is a list of services (package service), in order of dependence. They start in order and stop in reverse. New
 // makes the list, and Run runs it until its context ends or a service ends. A light peer, a peer that sells nothing, a
@@ -6,8 +6,8 @@
 //
 // # Map
 //
-// The files of a home directory, with the configuration, are in config. Open opens the peer that lives in one, package
-// client a light one.
+// The files of a home directory, with the configuration, are in config. Open opens the peer of a home directory,
+// package client a light one.
 //
 // The rooms below the market, which every peer has:
 //
@@ -40,7 +40,7 @@
 //	auditing    audits of this peer's and of others' units (protocol in audit, devices in device)
 //	rewards     rewards for audited and guarding peers
 //
-// The rooms that the peer's user reaches:
+// The rooms for the peer's user:
 //
 //	status      the peer and those that it knows
 //	money       earnings, payments and funds
@@ -52,10 +52,10 @@
 //
 // # Health and metrics
 //
-// A service that can be out of order while it runs implements service.Health: slots (the chain and the clock), host
-// (neighbours), journal (the disk), provider (fees, container engine, withdrawn units), gpus, audits and entries. One
-// that measures itself implements prometheus.Collector. The composing root collects both from the list of services:
-// status shows the problems, the local API answers GET /v1/health with them, and /metrics has all measurements.
+// A service that can fail while it runs implements service.Health: slots (the chain and the clock), host (neighbours),
+// journal (the disk), provider (fees, container engine, withdrawn units), gpus, audits and entries. A service with
+// metrics implements prometheus.Collector. The composing root collects both from the list of services: status shows the
+// problems, the local API answers GET /v1/health with them, and /metrics has all measurements.
 //
 // # The way of an order
 //

@@ -24,11 +24,11 @@ type Light interface {
 
 // LightMarket is the market as a light peer sees it through its entry peers.
 type LightMarket interface {
-	// Find looks for offers of a class, at most so many, and checks them.
+	// Find searches for at most most offers of a class, and checks them.
 	Find(ctx context.Context, c market.Class, regions []market.Region, most int) ([]market.Offer, error)
-	// Publish has an order gossiped and returns how many neighbours hear it.
+	// Publish sends an order for gossip and returns the number of neighbours that receive it.
 	Publish(ctx context.Context, o market.Order, envelope []byte) (int, error)
-	// Size estimates how many peers the network has; 0 means that it is not known.
+	// Size estimates the number of peers in the network; 0 means unknown.
 	Size() int
 	// Peers returns full peers that are known, beside the entries in use.
 	Peers() []peer.AddrInfo

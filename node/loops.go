@@ -73,16 +73,18 @@ func (r lessor) Reply(o market.Order, quote, offer []byte) error {
 }
 
 const (
-	// holdTTL is how long units are set aside for a buyer that does not come back.
+	// holdTTL is how long units are held for a buyer that does not return.
 	holdTTL = 10 * time.Second
-	// lostIntervals is how many metering intervals a silent provider is waited for, but not less than lostAtLeast.
+	// lostIntervals is the number of metering intervals after which a silent provider is lost, but at least
+	// lostAtLeast.
 	lostIntervals = 3
 	lostAtLeast   = 3 * time.Second
 	// maxOutput bounds one output that a buyer takes, bytes.
 	maxOutput = 64 << 30
 )
 
-// newBuyer makes the buying loop, which orders from m. A connection carries so many bytes if carries is not nil.
+// newBuyer makes the buying loop, which orders from m. carries returns the bytes that a connection carries; it is
+// optional.
 func (n *Node) newBuyer(ctx context.Context, m buyer.Market, carries func() int64) (*buyer.Buyer, error) {
 	interval := time.Duration(n.p.Genesis.IntervalSlots*n.p.Genesis.SlotMillis) * time.Millisecond
 	limits, err := n.p.Config.Buy.Limits.Amounts(n.p.Genesis.Decimals)

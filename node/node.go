@@ -40,17 +40,18 @@ type Parts struct {
 	GPUs     inventory.Source // nil when none are sold
 	// Hardware is optional; if nil, the hardware of this machine answers audits for its units.
 	Hardware auditing.Hardware
-	// Mask is a host with a new key, by which others do not know this peer, and that key; nil: no canaries are planted.
+	// Mask returns a host with a new key, unknown to others, and that key. It is optional; if nil, no canaries are
+	// planted.
 	Mask func() (*p2p.Host, sign.Private, error)
-	// Networks joins executions to the overlays of their clusters; nil: the host's, if it has any.
+	// Networks joins executions to the overlays of their clusters. It is optional; if nil, the host's are used, if any.
 	Networks provider.Networks
-	// SlotEvery is how often the chain is asked for its slot.
+	// SlotEvery is the interval of reads of the chain's slot.
 	SlotEvery time.Duration
-	// RPC passes one JSON-RPC call of a light client to the chain; nil: they are not passed on.
+	// RPC forwards one JSON-RPC call of a light client to the chain. It is optional; if nil, calls are refused.
 	RPC func(ctx context.Context, call []byte) ([]byte, error)
-	// Light makes this a light peer: it sells nothing, serves nobody and takes no part in DHT and gossip.
+	// Light makes this a light peer: it sells nothing, serves no peer, and does not join DHT and gossip.
 	Light Light
-	// MaxAsked is how many known providers are asked directly for an order; zero takes the buyer's default.
+	// MaxAsked is the number of known providers that receive an order directly; zero means the buyer's default.
 	MaxAsked int
 	// Metrics is where the host's own metrics are; nil: it keeps none.
 	Metrics *prometheus.Registry
@@ -73,13 +74,13 @@ func (p Parts) check() error {
 	}
 	switch g := p.Genesis; {
 	case g.Draft():
-		return fmt.Errorf("%w: network %s has a token and no program, so nobody can be paid: "+
+		return fmt.Errorf("%w: network %s has a token and no program, so it has no payments: "+
 			"complete it with starling network init-escrow", config.ErrConfig, g.Network)
 	case g.Free != (p.Program == nil):
 		return fmt.Errorf("%w: the genesis names program %s, and the chain is opened with a program: %t",
 			config.ErrConfig, g.Program, p.Program != nil)
 	case auditrules.Interpreted() && !g.Simulated:
-		return fmt.Errorf("%w: this program was built for tests: it takes the PTX interpreter for a GPU, and the "+
+		return fmt.Errorf("%w: this program was built for tests: it treats the PTX interpreter as a GPU, and the "+
 			"genesis does not say that %s is a simulated network", config.ErrConfig, g.Network)
 	}
 	return nil

@@ -25,7 +25,7 @@ import (
 )
 
 const (
-	// slotEvery is how often a peer asks the chain for its slot.
+	// slotEvery is the interval of a peer's reads of the chain's slot.
 	slotEvery = 5 * time.Second
 	// maxBlobs bounds the content-addressed files of a peer, bytes.
 	maxBlobs = 256 << 30
@@ -102,7 +102,7 @@ func read(parts *Parts, once Once) (err error) {
 func reachChain(parts *Parts) (err error) {
 	c := parts.Config.Solana
 	if len(c.RPC) == 0 && !parts.Genesis.Free {
-		return fmt.Errorf("%w: solana.rpc: no address is given, want at least one of the network's chain",
+		return fmt.Errorf("%w: solana.rpc: no address, want at least one endpoint of the network's chain",
 			config.ErrConfig)
 	}
 	if parts.Access, err = onchain.Dial(c.RPC, c.Fees.Bids(), parts.Genesis, parts.Key, parts.Owner); err != nil {
@@ -178,7 +178,7 @@ func (p *Peer) Close() error {
 	}
 	errs = append(errs, p.runtimes.Close())
 	if p.store != nil {
-		_ = os.Remove(p.pidFile) // of no use once nobody holds the journal
+		_ = os.Remove(p.pidFile) // useless once the journal is closed
 		errs = append(errs, p.store.Close())
 	}
 	return errors.Join(errs...)

@@ -79,7 +79,7 @@ func TestOpenRefused(t *testing.T) {
 		g          market.Genesis
 		text, want string
 	}{
-		{token, "", "solana.rpc: no address is given"},
+		{token, "", "solana.rpc: no address, want"},
 		{token, "solana: {rpc: [\"ftp://x\"]}\n", "not an http or https URL"},
 		{freeParts(t).Genesis, "docker: {enabled: true, host: \"unix:///none.sock\"}\nprovide: {enabled: true, price: \"0\"}\n",
 			"docker.enabled is true"},

@@ -8,8 +8,8 @@ import (
 )
 
 const (
-	// rewardsEvery is how often a peer looks whether there is anything to do about rewards, at most; on a network
-	// with short windows it looks four times in each. One that sells nothing need not look so often.
+	// rewardsEvery is the maximum interval of checks for due rewards; on a network with short windows there are four
+	// checks in each. A peer that sells nothing checks every rewardsIdle.
 	rewardsEvery = 30 * time.Second
 	rewardsIdle  = 5 * time.Minute
 	rewardsLeast = 500 * time.Millisecond

@@ -66,7 +66,7 @@ func (r *Rooms) Slot() market.Slot {
 	return s
 }
 
-// Sync asks the chain for its slot at once. A light peer does it when it is connected.
+// Sync reads the chain's slot at once. A light peer calls it when it is connected.
 func (r *Rooms) Sync(ctx context.Context) { _ = r.slots.Sync(ctx) } // errors are logged there
 
 // Buyer returns the buying loop.
@@ -96,7 +96,7 @@ func (r *Rooms) Provider() *provider.Provider { return r.provider }
 // Seller returns the operator's view of the selling loop, or nil if nothing is sold.
 func (r *Rooms) Seller() *selling.Seller { return r.seller }
 
-// Status describes the peer and those that it knows.
+// Status describes the peer and its known peers.
 func (r *Rooms) Status() *status.Status { return r.status }
 
 // Audits returns the audits of this peer, or nil if nothing is audited.

@@ -18,7 +18,7 @@ import (
 )
 
 // newFacts makes the peer's view of the public facts of audits. It is nil if nothing is audited, and for light clients
-// whose entry peers do not serve blocks.
+// without blocks from their entry peers.
 func (n *Node) newFacts() (*auditing.Facts, error) {
 	cfg := auditing.FactsConfig{Genesis: n.p.Genesis, Blocks: n.p.Blocks(), Slots: n.slots, Log: n.p.Log}
 	if n.p.Genesis.AuditSlots == 0 || n.p.Light != nil && cfg.Blocks == nil {
@@ -60,7 +60,7 @@ func (n *Node) prove() {
 	n.services.Add(n.proofs)
 }
 
-// hear composes the topic of proofs, for peers that audit.
+// hear composes the topic of proofs, for auditing peers.
 func (n *Node) hear(ctx context.Context) error {
 	if err := n.facts.Keep(ctx, n.p.Store); err != nil {
 		return err
@@ -105,7 +105,7 @@ func (n *Node) newProofs() buyer.Proofs {
 	return proofs
 }
 
-// results are the rooms that learn of results of audits.
+// results notifies the rooms of results of audits.
 type results struct{ n *Node }
 
 // Judged implements audit.Results: the verdict counts in the provider's reputation.

@@ -106,7 +106,7 @@ func (n *Node) anchor(ctx context.Context) error {
 	return nil
 }
 
-// receipts is the rooms that learn of receipts of the peer's leases.
+// receipts is the list of rooms that receive receipts of the peer's leases.
 type receipts []func(market.Lease, []market.UnitID, verify.Receipt)
 
 func (r *receipts) add(room func(market.Lease, []market.UnitID, verify.Receipt)) {
@@ -196,7 +196,7 @@ func (n *Node) reward(context.Context) error {
 	return nil
 }
 
-// light composes the market of a light peer: its entry peers stand for DHT and gossip.
+// light composes the market of a light peer: its entry peers replace DHT and gossip.
 func (n *Node) light(ctx context.Context) error {
 	n.replies = replies.New(replies.Config{
 		Host: n.p.Host, Network: n.tag, Way: quotes{n}.own, Take: quotes{n}.take, Log: n.p.Log,

@@ -278,7 +278,7 @@ func refusesRealNetworks(t *testing.T, program string) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	out, err := exec.CommandContext(ctx, program, "--home", nowhere.Home, "up").CombinedOutput()
-	if err == nil || !strings.Contains(string(out), "takes the PTX interpreter for a GPU") {
+	if err == nil || !strings.Contains(string(out), "treats the PTX interpreter as a GPU") {
 		t.Errorf("on a network that is not a simulated one: %v: %s", err, out)
 	}
 }

@@ -27,7 +27,7 @@ import (
 
 // Audits is the audits of this peer's units and of others'.
 type Audits interface {
-	// Anchored returns the newest records of this peer's units that are anchored, at most so many.
+	// Anchored returns the newest anchored records of this peer's units, at most most.
 	Anchored(most int) []sign.Hash
 	// Passed fetches the record of another peer's audit, checks it, and returns its anchor, which is not checked.
 	Passed(ctx context.Context, of sign.Key, record sign.Hash) (rules.Record, chain.Inclusion, error)
@@ -37,7 +37,7 @@ type Audits interface {
 type Buyer interface {
 	// Open lists the jobs that have not ended.
 	Open() []record.Job
-	// Anchored lists the jobs that are over and anchored.
+	// Anchored lists the ended jobs with anchored receipts.
 	Anchored() []record.Anchored
 	// Receipts returns the leases of a job with their receipts.
 	Receipts(ctx context.Context, job string) ([]record.LeaseAccount, error)

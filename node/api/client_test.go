@@ -309,9 +309,9 @@ func TestSubmissionRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, x := range []struct{ body, says string }{
-		{`{"job":` + string(spec) + `,"values":{"secrets":{"token":"` + secret + `"}}}`, "values are not"},
-		{`{"job":` + string(spec) + `,"values":{"secrets":["` + secret + `"]}}`, "values are not"},
-		{`{"job":` + string(spec) + `,"values":"` + secret + `"}`, "values are not"},
+		{`{"job":` + string(spec) + `,"values":{"secrets":{"token":"` + secret + `"}}}`, "values: malformed secrets"},
+		{`{"job":` + string(spec) + `,"values":{"secrets":["` + secret + `"]}}`, "values: malformed secrets"},
+		{`{"job":` + string(spec) + `,"values":"` + secret + `"}`, "values: malformed secrets"},
 		{`{"job":` + string(spec) + `,"values":{"secrets":{"` + secret + `` /* cut */, "not JSON with job and values"},
 		{`{"job":` + string(spec) + `}`, "token"},
 		{`{"values":{}}`, ""}, {`null`, ""}, {`[]`, "not JSON with job and values"}, {``, "not JSON with job and values"},

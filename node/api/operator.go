@@ -41,7 +41,7 @@ type WithdrawnUnit struct {
 	Serial string       `json:"serial"`
 	Model  string       `json:"model"`
 	Reason string       `json:"reason"`
-	Leased bool         `json:"leased"` // somebody has it still
+	Leased bool         `json:"leased"` // it is still leased
 }
 
 // PriceRequest is a new price of a class, in base units per unit-hour.
@@ -50,7 +50,7 @@ type PriceRequest struct {
 	Price market.Price `json:"price"`
 }
 
-// ResumeRequest names withdrawn devices to sell again; without any, selling goes on as a whole.
+// ResumeRequest names withdrawn devices to sell again. Without devices, it resumes all selling.
 type ResumeRequest struct {
 	Devices []string `json:"devices,omitempty"`
 }

@@ -15,7 +15,7 @@ type ConnInfo struct {
 	Opened    time.Time `json:"opened,omitzero"`
 }
 
-// Reach is how this peer can be reached, as far as it knows.
+// Reach is this peer's estimate of its reachability.
 type Reach struct {
 	State   string      `json:"state"` // public, relayed, private, unknown or local
 	Text    string      `json:"text"`  // a sentence
@@ -41,13 +41,13 @@ type Serving struct {
 	Bytes    uint64 `json:"bytes"` // carried by circuits that have ended
 }
 
-// PingRequest asks for the way to a peer: a full multiaddr, a peer id or a key.
+// PingRequest requests the connection to a peer: a full multiaddr, a peer id or a key.
 type PingRequest struct {
 	Peer  string `json:"peer"`
 	Count int    `json:"count"` // 1 to MaxPings
 }
 
-// PingResult is the way to a peer, or why there is none.
+// PingResult is the connection to a peer, or the reason for its absence.
 type PingResult struct {
 	Peer    string    `json:"peer"`
 	Conn    ConnInfo  `json:"conn,omitzero"`

@@ -71,14 +71,14 @@ type JobsQuery struct {
 	Key   *string   `query:"key" doc:"submitted with this API key; empty: with none"`
 }
 
-// Events asks for the trace of a job.
+// Events requests the trace of a job.
 type Events struct {
 	ID     string `path:"id"`
 	After  int    `query:"after" doc:"number of the last step that is known"`
 	Follow bool   `query:"follow" doc:"wait for more until the job has ended"`
 }
 
-// Log asks for the log of a rank; see [ranklog.Query].
+// Log requests the log of a rank; see [ranklog.Query].
 type Log struct {
 	ID     string    `path:"id"`
 	Rank   int       `query:"rank"`
@@ -249,7 +249,7 @@ func ReadSubmission(contentType string, b []byte) (Submission, error) {
 	sub.Job = spec
 	if len(raw.Values) > 0 {
 		if err := json.Unmarshal(raw.Values, &sub.Values); err != nil {
-			return sub, fmt.Errorf("%w: the values are not what secrets look like", job.ErrInvalid)
+			return sub, fmt.Errorf("%w: values: malformed secrets", job.ErrInvalid)
 		}
 	}
 	return sub, sub.Values.CheckFor(spec)

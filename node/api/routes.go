@@ -94,7 +94,7 @@ var (
 	})
 	GetFiles = declare(route.Raw[Files]{
 		Pattern: "GET /v1/jobs/{id}/files",
-		Summary: "Send a tar of a file or directory; the trailer Starling-Error says why one is incomplete",
+		Summary: "Send a tar of a file or directory; if it is incomplete, the trailer Starling-Error has the reason",
 		Access:  keys, Answer: tarType,
 	})
 	PutFiles = declare(route.Raw[Unpack]{
@@ -105,7 +105,7 @@ var (
 		Pattern: "POST /v1/jobs/{id}/pause", Summary: "Freeze a job; its units stay held and paid for", Access: keys,
 	})
 	ResumeJob = declare(route.Route[ByID, record.Job]{
-		Pattern: "POST /v1/jobs/{id}/resume", Summary: "Let a paused job go on", Access: keys,
+		Pattern: "POST /v1/jobs/{id}/resume", Summary: "Resume a paused job", Access: keys,
 	})
 	ExtendJob = declare(route.Route[Extend, record.Extension]{
 		Pattern: "POST /v1/jobs/{id}/extend",
@@ -267,7 +267,7 @@ var Document = sync.OnceValues(func() ([]byte, error) {
 })
 
 const description = "The local API of a Starling peer or light client. It listens on a unix socket in the home " +
-	"directory, or on a loopback address where the configuration says so. The file api.json there has the address " +
+	"directory, or on a loopback address if configured. The file api.json there has the address " +
 	"and the token. Amounts are in base units of the network's token."
 
 func created(j record.Job) string { return "/v1/jobs/" + j.ID }

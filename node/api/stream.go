@@ -10,7 +10,7 @@ import (
 	"github.com/starling-network/starling/node/live"
 )
 
-// RelayedHeader says of a stream over a relay why it will break when it does.
+// RelayedHeader has the limit of a relay that will break the stream.
 const RelayedHeader = "Starling-Relayed"
 
 // These trailers are the Error of an incomplete archive, which they follow.
@@ -21,8 +21,8 @@ const (
 )
 
 const (
-	// HintAway is the hint where a provider cannot be reached.
-	HintAway = "the provider may be back in a moment; a job whose provider stays away is taken to another"
+	// HintAway is the hint for an unreachable provider.
+	HintAway = "the provider may return soon; otherwise the job moves to another provider"
 	// HintRelay is the hint where a relay's limits cut a stream.
 	HintRelay = "send less at a time, use a relay or entry peer with a larger relay.dataMiB, " +
 		"or make a direct connection possible (a light client's --direct)"
@@ -80,8 +80,7 @@ func upgrade(ctx context.Context, ask func(context.Context) (*http.Response, err
 	return &upgraded{Conn: conn, ctx: ctx, relayed: live.Clean(resp.Header.Get(RelayedHeader)), stop: stop}, nil
 }
 
-// upgraded is a connection of frames. Readers of frames stop at the last one, so that an end which they come to is a
-// break.
+// upgraded is a connection of frames. Readers of frames stop at the last frame, so any other end is a break.
 type upgraded struct {
 	live.Conn
 	ctx     context.Context

@@ -87,7 +87,7 @@ func (f Fault) String() string { return f.Service + ": " + f.Problem + "; " + f.
 type PeerInfo struct {
 	Peer  string     `json:"peer"`
 	Key   sign.Key   `json:"key"`
-	Conns []ConnInfo `json:"conns"`     // the one that carries new streams first
+	Conns []ConnInfo `json:"conns"`     // the connection for new streams first
 	RTT   float64    `json:"rttMillis"` // 0: not measured
 	Agent string     `json:"agent,omitempty"`
 
@@ -133,9 +133,9 @@ type OfferInfo struct {
 	Capability market.Capability `json:"capability,omitempty"`
 	Simulated  bool              `json:"simulated,omitempty"` // the units are not hardware
 
-	// Proven is how many of the free units the offer says have a fresh audit record, Checked of how many this peer has
-	// checked it, Doubt why of no more. Operations and Reads are those of the least of these, a second. All empty
-	// on a network that does not audit.
+	// Proven is the number of free units with a fresh audit record, as the offer states. Checked is the number that
+	// this peer has verified, and Doubt the reason if it is lower. Operations and Reads are the lowest rates of these
+	// units, per second. All are empty on a network without audits.
 	Proven     uint32 `json:"proven,omitempty"`
 	Checked    uint32 `json:"checked,omitempty"`
 	Doubt      string `json:"doubt,omitempty"`
@@ -176,7 +176,7 @@ type SoldLease struct {
 	Reason    string         `json:"reason,omitempty"`
 }
 
-// GuardedJob is somebody else's job that the peer guards.
+// GuardedJob is a job of another peer that this peer guards.
 type GuardedJob struct {
 	Job        sign.Hash  `json:"job"` // hash of its terms
 	Owner      sign.Key   `json:"owner"`

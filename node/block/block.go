@@ -1,6 +1,5 @@
-// Package block is the list of peers that a user wants nothing to do with: providers that are never asked for work to
-// be done, buyers that nothing is sold to. It is kept in the peer's journal and takes effect at once. The list of peers
-// that are not even connected to is the configuration's `block`.
+// Package block is the list of peers that a user excludes: it never buys from or sells to them. The list is in the
+// peer's journal and takes effect at once. To refuse even connections, use the configuration's `block`.
 package block
 
 import (

@@ -18,15 +18,15 @@ import (
 	"github.com/starling-network/starling/node/store"
 )
 
-// A job that has ended, and whose money is settled for good, leaves memory once there are enough newer ones. It then
-// moves to the archive in one write, and is read from there when somebody asks for it.
+// A job that has ended, and whose money is settled for good, leaves memory once there are enough newer jobs. One write
+// moves it to the archive, and requests for it read the archive.
 
 const (
 	// keptRanks is how many ranks the ended jobs that stay in memory have together, about.
 	keptRanks = 256
 	// leaveBatch is how many jobs leave memory in one write.
 	leaveBatch = 64
-	// tidyEvery is how often it is looked for jobs that may leave memory, beside whenever a job ends.
+	// tidyEvery is the interval of checks for jobs that may leave memory. A check also follows the end of each job.
 	tidyEvery = time.Minute
 )
 
@@ -39,7 +39,7 @@ func (b retiring) tidying(ctx context.Context) {
 	defer tick.Stop()
 	for ctx.Err() == nil {
 		if err := errors.Join(b.tidy(ctx, keptRanks), b.forget(ctx)); err != nil && ctx.Err() == nil {
-			b.cfg.Log.Warn("jobs that are over stay in memory", "err", err)
+			b.cfg.Log.Warn("ended jobs stay in memory", "err", err)
 		}
 		select {
 		case <-ctx.Done():
@@ -51,7 +51,7 @@ func (b retiring) tidying(ctx context.Context) {
 	}
 }
 
-// hasEnded lets tidying look for jobs that may leave memory.
+// hasEnded triggers a check for jobs that may leave memory.
 func (b retiring) hasEnded() {
 	select {
 	case b.ended <- struct{}{}:
@@ -85,7 +85,7 @@ func (b retiring) tidy(ctx context.Context, keep int) error {
 	return nil
 }
 
-// over reports whether this process does nothing for the job any more.
+// over reports whether this process has finished its work for the job.
 func (s *supervisor) over() bool {
 	select {
 	case <-s.Done():
@@ -96,7 +96,7 @@ func (s *supervisor) over() bool {
 	return !s.Mine && err == nil && st.Done() // this peer has nothing more to do for it
 }
 
-// leave takes jobs out of memory that have ended, those of them whose money is settled for good.
+// leave removes ended jobs from memory if their money is settled for good.
 func (b retiring) leave(ctx context.Context, jobs []*supervisor) error {
 	now := time.Now()
 	var writes []store.Put
@@ -111,7 +111,7 @@ func (b retiring) leave(ctx context.Context, jobs []*supervisor) error {
 		j, moved, err := s.moved(now)
 		if err != nil {
 			end(false)
-			b.cfg.Log.Warn("a job that is over stays in memory", "job", s.ID, "err", err)
+			b.cfg.Log.Warn("an ended job stays in memory", "job", s.ID, "err", err)
 			continue
 		}
 		writes = append(append(writes, money...), moved...)
@@ -150,8 +150,8 @@ func (b retiring) drop(s *supervisor) {
 	}
 }
 
-// moved returns the job as it is archived, and the writes when it leaves memory. From then on nothing of it is saved,
-// until gone says otherwise.
+// moved returns the job as it is archived, and the writes when it leaves memory. From then on the job is not saved,
+// unless gone reverts the move.
 func (s *supervisor) moved(now time.Time) (archive.Job, []store.Put, error) {
 	j := s.Freeze()
 	to, puts := retiring{s.b}.archived(j), []store.Put{{Kind: record.Records.Kind(), Key: j.ID}}
@@ -198,7 +198,7 @@ func (b retiring) archived(j Job) archive.Job {
 	}
 }
 
-// recall reads a job that has left memory, with its leases. It does not come back into memory.
+// recall reads a job that has left memory, with its leases. It does not load it into memory again.
 func (b retiring) recall(id string) (*supervisor, error) {
 	ctx := context.Background()
 	var j Job
@@ -272,7 +272,7 @@ func old(j Job) error {
 		return nil
 	}
 	at := j.Ended.UTC().Format(time.RFC3339)
-	return fmt.Errorf("%w: it ended at %s, want %v ago or more", ErrNeeded, at, record.RemoveAfter)
+	return fmt.Errorf("%w: the job ended at %s, want %v ago or more", ErrNeeded, at, record.RemoveAfter)
 }
 
 // archiveNow takes one job out of memory, or returns ErrNeeded.
@@ -280,9 +280,9 @@ func (b retiring) archiveNow(ctx context.Context, s *supervisor) error {
 	j := s.Peek()
 	switch {
 	case !s.Mine:
-		return fmt.Errorf("%w: this peer guards it for its owner", ErrNeeded)
+		return fmt.Errorf("%w: this peer guards the job for its owner", ErrNeeded)
 	case !j.State.Ended() || !s.over():
-		return fmt.Errorf("%w: it is %s", ErrNeeded, j.State)
+		return fmt.Errorf("%w: the job is %s", ErrNeeded, j.State)
 	}
 	if err := old(j); err != nil {
 		return err

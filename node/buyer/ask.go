@@ -14,16 +14,15 @@ import (
 	"github.com/starling-network/starling/node/job"
 )
 
-// Quote asks the market for the price of a job now: the order is published as that of a job is, the quotes are ranked
-// as those of a job are, and nothing is reserved. Where too few providers were drawn, more are asked. It returns
-// ErrRefused.
+// Quote returns the present price of a job: it publishes an order and ranks the quotes as for a job, but reserves
+// nothing. If too few providers were drawn, it repeats the order for more. It returns ErrRefused.
 func (b *Buyer) Quote(ctx context.Context, spec job.Job) (Quotation, error) {
 	return b.rooms.orders.Quote(ctx, b.own, spec)
 }
 
-// Extend gives a job more time and, unless budget is zero, another budget. The leases it has are made longer where
-// their providers agree, and nothing is started anew. It returns ErrNotRunning for a job that is over; ErrRefused,
-// ErrFunds or ErrLimit when money or limits do not allow it.
+// Extend gives a job more time and, unless budget is zero, another budget. Its leases are extended where their
+// providers agree, and no program restarts. It returns ErrNotRunning for an ended job, and ErrRefused, ErrFunds or
+// ErrLimit if money or limits do not allow it.
 func (b *Buyer) Extend(ctx context.Context, id string, by time.Duration, budget market.Amount) (Extension, error) {
 	s, err := b.get(id)
 	if err != nil {
@@ -84,7 +83,7 @@ func (b *Buyer) ClusterToken(id string) (string, error) {
 	return b.secrets.Token(j.ID), nil
 }
 
-// Find returns a job of this process, or one that is archived.
+// Find returns a job of this process or of the archive.
 func (b *Buyer) Find(id string) (*run.Job, error) {
 	s, err := b.get(id)
 	if err != nil {

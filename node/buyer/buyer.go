@@ -1,30 +1,28 @@
-// Package buyer is the buying loop of a peer: it turns a submitted job into
-// orders, takes leases for all its ranks or none, runs its rounds on them,
-// co-signs receipts and issues vouchers, replaces lost ranks, and pays.
+// Package buyer is the buying loop of a peer: it turns a submitted job into orders, and takes leases for all its ranks
+// or none. It runs the job's rounds on them, co-signs receipts, issues vouchers, and replaces lost ranks.
 //
-// Which leases to take is decided by market/match and market/gang, what to sign
-// by verify/meter's Payer and how to pay by chain's Settlement; this package
-// carries out their effects, each journalled before anything that depends on it
-// leaves the peer. After a crash, Run takes every job up where the journal has it.
+// The decisions are in pure packages: leases in market/match and market/gang, signatures in verify/meter's Payer,
+// payments in chain's Settlement. This package carries out their effects. Each effect is journalled before any message
+// depends on it. After a crash, Run resumes every job from the journal.
 //
-// What happens to a job is decided by its machine, node/buyer/jobs. run journals each step of it, and has the job as
-// this peer keeps it. The rooms of a job carry out the effects, and are composed in a supervisor:
+// What happens to a job is decided by its machine, node/buyer/jobs. Package run journals each step and holds this
+// peer's record of the job. The rooms of a job carry out the effects. A supervisor composes them:
 //
 //	orders     order leases for its ranks: exchange is the market, selection chooses among the quotes, and gangs takes
 //	           all leases of an order or none
-//	programs   has their programs started, followed and ended, by executions; probe looks whether units are shared
-//	lines      makes leases longer, and ends them; leases has them from their signatures to their settlement
-//	plans      keeps the members of a cluster at its plan; mesh measures the paths between them
-//	access     lets users into the programs
+//	programs   starts, follows and ends their programs, by executions; probe checks whether units are shared
+//	lines      extends leases, and ends them; leases has them from their signatures to their settlement
+//	plans      sends the members of a cluster its plan; mesh measures the paths between them
+//	access     connects users to the programs
 //	changes    gives the job more time, another budget or another size
 //	settling   settles its account; pay has the money behind the leases, spend the limits on it
 //	command    engages the guardians of a job, and sends them heartbeats; guardian/search finds them
 //	takeover   gets the command of such a job after an absence, or for its owner
 //	voice      signs for it: as the peer, or in the name of a job with guardians
 //
-// Beside them admission refuses jobs that cannot work, record has a job as it is journalled and shown, archive those
-// that ended long ago, secrets the values that jobs keep to themselves, and news the reports to their webhooks. results
-// has results computed again, by checks, and reduce reduces them.
+// Beside them admission refuses invalid jobs. record has the journalled form of a job, archive the jobs that ended long
+// ago, secrets their secret values, and news the reports to their webhooks. results has results computed again, by
+// checks, and reduce reduces them.
 package buyer
 
 import (
@@ -54,8 +52,8 @@ import (
 	"github.com/starling-network/starling/node/buyer/voice"
 )
 
-// ErrUnfinished says that the peer stopped before a job ended. The job goes on when the peer runs again.
-var ErrUnfinished = errors.New("the peer stopped before the job ended; the job goes on when the peer runs again")
+// ErrUnfinished is returned if the peer stopped before a job ended. The job continues when the peer runs again.
+var ErrUnfinished = errors.New("the peer stopped before the job ended; the job continues when the peer runs again")
 
 // Buyer buys for one peer. New starts nothing; Run does.
 type Buyer struct {
@@ -198,7 +196,7 @@ func (b *Buyer) Run(ctx context.Context) error {
 	b.ctx = ctx
 	b.mu.Unlock()
 	stop := b.leases.Start(ctx)
-	b.wg.Go(func() { b.pay.Run(ctx) }) // it tells of leases, which end with b.ctx
+	b.wg.Go(func() { b.pay.Run(ctx) }) // it reports on leases, which end with b.ctx
 	for _, l := range b.leases.All() {
 		// Those of a job with guardians are taken up once it is certain that this peer supervises it.
 		if s, err := b.get(l.Job); !l.Done() && err == nil &&
@@ -213,7 +211,7 @@ func (b *Buyer) Run(ctx context.Context) error {
 		case j.State.Ended():
 			s.EndLogs()
 			s.Close()
-		case s.Mine: // of others the guardian service says what is to be gone on with
+		case s.Mine: // the guardian service decides which other jobs to resume
 			begun = append(begun, j.ID)
 		}
 	}
@@ -344,7 +342,7 @@ func (b *Buyer) loadLeases(ctx context.Context) error {
 		if s := b.jobs[job]; s != nil {
 			return s.As(), nil
 		}
-		return nil, fmt.Errorf("its job %s is not in the journal", job)
+		return nil, fmt.Errorf("job %s is not in the journal", job)
 	})
 	for _, l := range paid {
 		b.jobs[l.Job].Hold(l)

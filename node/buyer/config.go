@@ -41,7 +41,8 @@ type Config struct {
 	Market     Market
 	Registries admission.Registries
 
-	// Filed is told of each receipt that both have signed, under its lease; it may come again. It must not wait.
+	// Filed receives each receipt that both parties have signed, with its lease. It may receive a receipt again, and
+	// must not block.
 	Filed func(l market.Lease, units []market.UnitID, r leases.Receipt)
 
 	// Carries is how many bytes a connection to any provider carries before a relay cuts it; 0: no limit is known. Nil
@@ -55,31 +56,31 @@ type Config struct {
 	Proofs Proofs
 
 	Boxes secrets.Boxes
-	// Blocked reports whether a provider is not wanted, and why.
+	// Blocked reports whether the user excludes a provider, and the reason.
 	Blocked func(p sign.Key) (reason string, blocked bool)
 
-	// Guardian is this peer's own guardian service, which is asked directly; nil: it guards nothing.
+	// Guardian is this peer's own guardian service, which is called directly. It is optional; if nil, the peer guards
+	// nothing.
 	Guardian voice.Local
-	Stakes   Stakes // optional; if nil, nobody has a stake
+	Stakes   Stakes // optional; if nil, no provider counts as staked
 
-	Blocks   results.Blocks // by whose hashes is drawn which results are checked; nil: no job's can be
+	Blocks   results.Blocks // whose hashes draw the results to check; optional: if nil, none is checked
 	Disputes results.Disputes
 
 	Limits      Limits           // on the spending of all keys together
 	PrivateHook bool             // webhooks may be at addresses that are not public
 	Weights     exchange.Weights // zero means those of the network
-	QuoteWindow time.Duration    // quotes for an order are waited for at the most so long
-	LostAfter   time.Duration    // a provider that is silent for so long is lost
+	QuoteWindow time.Duration    // maximum wait for the quotes of an order
+	LostAfter   time.Duration    // silence after which a provider counts as lost
 	MaxOutput   int64            // bytes of one output
 	MaxJobs     int              // jobs at a time, settling ones not counted
-	// MaxAsked is how many known providers are asked at once for an order, beside 3 for each lease wanted; zero means
-	// 48.
+	// MaxAsked is the number of known providers that receive an order at once, beside 3 for each lease; zero means 48.
 	MaxAsked int
 }
 
 // Files has the files that this peer exchanges with others; node/files implements it.
 type Files interface {
-	// Fetch brings a blob of at most so many bytes from a peer into the store.
+	// Fetch copies a blob of at most most bytes from a peer into the store.
 	Fetch(ctx context.Context, from peer.ID, c cid.Cid, most int64) error
 	// Grant lets a peer read a blob here.
 	Grant(to peer.ID, c cid.Cid)

@@ -13,8 +13,8 @@ import (
 	"github.com/starling-network/starling/node/store"
 )
 
-// forget removes jobs of others that this peer supervised and guards no more: their owners have them, or their time is
-// over.
+// forget removes jobs of other owners that this peer supervised and no longer guards: their owners have them, or they
+// expired.
 func (b retiring) forget(ctx context.Context) error {
 	if b.cfg.Guardian == nil {
 		return nil
@@ -35,7 +35,8 @@ func (b retiring) forget(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// forgetJob removes a job, its leases and all that is kept of them. One that has hired waits until that is wound up.
+// forgetJob removes a job, its leases and all of their records. If the job has hired standbys, it first waits for their
+// settlement.
 func (b retiring) forgetJob(ctx context.Context, s *supervisor) error {
 	id := s.ID
 	money, end, ok := b.pay.LetGo(id)
@@ -63,7 +64,7 @@ func (b retiring) forgetJob(ctx context.Context, s *supervisor) error {
 	return err
 }
 
-// erase deletes the job's logs and what the journal has of it, see archive.Erase.
+// erase deletes the job's logs and its records in the journal, see archive.Erase.
 func (b retiring) erase(ctx context.Context, id string, bought []string) error {
 	if err := archive.Erase(ctx, b.cfg.Store, id, bought); err != nil {
 		return err

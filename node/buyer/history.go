@@ -16,7 +16,7 @@ import (
 	"github.com/starling-network/starling/node/job"
 )
 
-// catalogue has the jobs of this peer, and those that it guards: in memory, or archived.
+// catalogue has the peer's own and guarded jobs, in memory or archived.
 type catalogue struct {
 	self  sign.Key // the peer
 	files Files
@@ -65,7 +65,7 @@ func (c *catalogue) Jobs() []Job {
 	return out
 }
 
-// Open lists those of this peer's own that have not ended, newest first.
+// Open lists this peer's own jobs that have not ended, newest first.
 func (c *catalogue) Open() []Job {
 	out := []Job{}
 	for _, s := range c.sorted() {
@@ -76,7 +76,7 @@ func (c *catalogue) Open() []Job {
 	return out
 }
 
-// States counts the jobs of this peer's own.
+// States counts this peer's own jobs by state.
 func (c *catalogue) States() map[State]int {
 	out := map[State]int{}
 	c.mu.Lock()
@@ -93,7 +93,7 @@ func (c *catalogue) States() map[State]int {
 }
 
 // Anchored returns the ended jobs whose receipts are anchored, newest first. Detached jobs are not among them: they
-// have keys of their own.
+// have separate keys.
 func (c *catalogue) Anchored() (out []Anchored) {
 	for _, e := range c.entries(func(j Job) bool { return j.State.Ended() }) {
 		if e.anchored.Tx != "" {
@@ -110,7 +110,8 @@ type listed struct {
 	anchored Anchored
 }
 
-// entries are the jobs of this peer's own that match, newest first. An archived one has no more than a Query needs.
+// entries returns this peer's own jobs that match, newest first. An archived job has only the fields that a Query
+// needs.
 func (c *catalogue) entries(is func(Job) bool) []listed {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -129,7 +130,7 @@ func (c *catalogue) entries(is func(Job) bool) []listed {
 	return out
 }
 
-// matched is the part of an archived job that a Query looks at.
+// matched returns the part of an archived job that a Query matches.
 func matched(e archive.Entry) Job {
 	j := Job{ID: e.ID, State: State(e.State), Key: e.Key, Created: time.Unix(0, e.Created), Spec: job.Job{Name: e.Name}}
 	if e.Tx != "" {
@@ -148,7 +149,7 @@ func (c *catalogue) shownOf(ctx context.Context, e listed) (Job, error) {
 	return withMoney(j), err
 }
 
-// supervisors are those of all jobs, also of those that this peer guards, in no order.
+// supervisors returns the supervisors of all own and guarded jobs, in no order.
 func (c *catalogue) supervisors() []*supervisor {
 	c.mu.Lock()
 	defer c.mu.Unlock()

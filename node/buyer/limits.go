@@ -19,8 +19,8 @@ import (
 // spending is the buyer as its limits see it.
 type spending struct{ *Buyer }
 
-// counts returns the cost of a job as it counts against the limits of the day it was submitted on: the money spent once
-// it has ended, and until then the most that it can cost.
+// counts returns the cost of a job against the limits of the day of its submission: its maximum cost until it ends, and
+// then the money spent.
 func (b spending) counts(j Job) market.Amount {
 	if j.State.Ended() {
 		return b.spent(j)
@@ -107,8 +107,8 @@ func (b spending) within(spec job.Job, key string, now time.Time) error {
 	return b.allowed(spend.Request{Key: key, Cost: cost, Today: cost}, now)
 }
 
-// withinMore is within for a job that becomes spec. One that was submitted on an earlier day counts on this one with
-// the additional cost. b.mu is held.
+// withinMore is within for a job that becomes spec. A job of an earlier day counts today with the additional cost. b.mu
+// is held.
 func (b spending) withinMore(s *run.Job, spec job.Job, now time.Time) error {
 	j := s.Snapshot()
 	cost, err := record.MostCost(spec)
@@ -120,7 +120,7 @@ func (b spending) withinMore(s *run.Job, spec job.Job, now time.Time) error {
 		today -= min(b.counts(j), cost)
 	}
 	if today == 0 && cost <= b.counts(j) {
-		return nil // it costs no more than it did
+		return nil // its cost does not rise
 	}
 	return b.allowed(spend.Request{ID: j.ID, Key: j.Key, Cost: cost, Today: today}, now)
 }
@@ -164,7 +164,7 @@ func (b spending) paidTo(p sign.Key, now time.Time) market.Amount {
 	return sum + b.archive.PaidToday(now)[p]
 }
 
-// overProvider returns the reason that one more lease of a provider is over its limit for today, or "". b.mu is held.
+// overProvider returns the reason if one more lease of a provider exceeds its limit for today, or "". b.mu is held.
 func (b spending) overProvider(p sign.Key, amount market.Amount, now time.Time) string {
 	if b.cfg.Limits.PerProviderPerDay == 0 {
 		return ""

@@ -20,12 +20,12 @@ type payments interface {
 
 // budget shows the money of jobs.
 type budget interface {
-	// Afford returns an error that wraps ErrFunds if the wallet cannot pay for a job that can cost so much and takes so
-	// many leases at a time. A chain that does not answer refuses nothing. The job is empty for a new one.
+	// Afford returns an error that wraps ErrFunds if the wallet cannot pay need, the most that the job can cost, with
+	// that many leases at a time. If the chain does not answer, it returns nil. The job is empty for a new job.
 	Afford(ctx context.Context, job string, need market.Amount, leases uint32) error
 	// Account returns the account that orders name beside the peer's own, or zero if there is no other.
 	Account() sign.Key
-	// Lamports estimates the SOL for a job of so many ranks, with so much set aside.
+	// Lamports estimates the SOL for a job of a number of ranks, with stake set aside.
 	Lamports(ranks uint32, stake market.Amount) Lamports
 	// Escrows returns the escrows of a job, the first one first.
 	Escrows(job string) []Escrow
@@ -39,7 +39,7 @@ type deposits interface {
 	Fund(ctx context.Context, job string, leases []pay.Lease) ([]pay.Source, error)
 	// Retire takes back the money of a lease that costs nothing more. It may be called again.
 	Retire(l pay.Lease)
-	// Unused winds up an order without leases that can come to cost something, and which gets no other lease.
+	// Unused winds up an order without billable leases that will get no other lease.
 	Unused(job string, o market.OrderID)
 	// Forsake is Unused for the orders of an earlier process that crashed. It comes before the job sets aside anything
 	// else.
@@ -52,9 +52,9 @@ type closing interface {
 	// returns the amount that was paid and the transactions of the anchors. All of that is final when it returns.
 	// Leases can become void meanwhile, so the bill is counted again.
 	Settle(ctx context.Context, job string, leases []pay.Lease, bill pay.Bill) (market.Amount, []string, error)
-	// LetGo drops a job's money from memory, and returns the records that the journal need not keep. ok is false where
-	// some of the money can still move, or is still being taken back. The caller calls end with the journal's answer:
-	// unless the records are gone, all is kept on.
+	// LetGo drops a job's money from memory, and returns the records that the journal need not keep. ok is false if
+	// some of the money can still move or a refund is pending. The caller calls end with the journal's answer: unless
+	// the records are gone, the money stays in memory.
 	LetGo(job string) (gone []store.Put, end func(gone bool), ok bool)
 	// GiveUp winds up the hires for a job of another peer, which has wound up the rest.
 	GiveUp(job string) error

@@ -132,7 +132,7 @@ func (b paying) Retired(id market.LeaseID) {
 // took returns the SOL that a job has taken so far.
 func took(j Job) Lamports { return pay.Took(j.Escrows, len(j.Transactions), j.Spec.Count) }
 
-// placedAt journals the place of the job's money before anybody else learns of it, its guardians too.
+// placedAt journals the place of the job's money before it is sent to any other peer, including guardians.
 func placedAt(ctx context.Context, s *run.Job, at pay.Placement) error {
 	wages := map[string][]byte{}
 	for _, g := range s.Snapshot().Detached.Guardians {

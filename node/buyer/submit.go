@@ -14,8 +14,8 @@ import (
 	"github.com/starling-network/starling/node/store"
 )
 
-// Submit journals a job and starts it. One that was submitted with the same Once before returns the job of then.
-// ErrRefused, ErrFunds or ErrLimit for one that is not taken.
+// Submit journals a job and starts it. If a job was submitted with the same Once before, it returns that job. It
+// returns ErrRefused, ErrFunds or ErrLimit if the job is not accepted.
 func (b *Buyer) Submit(ctx context.Context, sub Submission) (Job, error) {
 	sub.Spec = b.rooms.admission.Local(sub.Spec, sub.Key)
 	warning, err := b.rooms.admission.Admit(ctx, sub)
@@ -130,7 +130,7 @@ func (b *Buyer) accept(ctx context.Context, j Job, v job.Values, once string) (J
 func (b spending) room() error {
 	running := 0
 	for _, s := range b.jobs {
-		// One that only waits for the chain holds nothing.
+		// A job that only waits for the chain holds no leases.
 		if j := s.Peek(); b.owned(j) && j.State != Settling && !j.State.Ended() {
 			running++
 		}

@@ -112,7 +112,7 @@ func (s *supervisor) reduce(fx jobs.Reduce) {
 		case errors.As(err, &own):
 			s.Post(jobs.ReduceFailed{Round: fx.Round, Code: own.Code, Reason: own.Reason})
 		case err != nil:
-			reason := "this peer could not go on with the job: " + err.Error()
+			reason := "this peer could not continue the job: " + err.Error()
 			s.Post(jobs.ReduceFailed{Round: fx.Round, Code: jobs.CodePeer, Reason: reason})
 		default:
 			s.Post(jobs.Reduced{Round: fx.Round, Carry: jobs.File{CID: c.CID, Bytes: c.Size, Tree: c.Tree}})

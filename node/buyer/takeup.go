@@ -16,7 +16,7 @@ import (
 	"github.com/starling-network/starling/node/buyer/voice"
 )
 
-// TakeUp goes on with a job that this peer guards and supervises from now on.
+// TakeUp resumes a job that this peer guards and supervises from now on.
 func (b *Buyer) TakeUp(ctx context.Context, t takeover.Taken) error {
 	var f command.File
 	if err := json.Unmarshal(t.File, &f); err != nil {
@@ -53,7 +53,7 @@ func (b *Buyer) TakeUp(ctx context.Context, t takeover.Taken) error {
 	case st.Command.Epoch >= g.Epoch: // it was taken up
 		t.Panel.Close()
 		return nil
-	default: // nobody said that another peer supervised meanwhile
+	default: // no peer reported another supervisor
 		if _, err := s.Ask(ctx, run.Event{Ev: jobs.CommandLost{Epoch: g.Epoch - 1}}); err != nil {
 			return err
 		}
@@ -87,7 +87,7 @@ func (b guarding) guardedJob(ctx context.Context, t takeover.Taken, f command.Fi
 		return nil, fmt.Errorf("%w: %w", ErrRefused, err)
 	}
 	if old := b.jobs[j.ID]; old != nil && !old.has(t.Job) || b.archive.Has(j.ID) {
-		j.ID = record.IDOf(t.Job) // whoever knows a job's id can have this peer guard another one of that id
+		j.ID = record.IDOf(t.Job) // any peer with a job's id can have this peer guard another job of that id
 	}
 	if old := b.jobs[j.ID]; old != nil {
 		if !old.has(t.Job) {
@@ -119,7 +119,7 @@ func (b guarding) guardedJob(ctx context.Context, t takeover.Taken, f command.Fi
 	return s, nil
 }
 
-// Yield is told that another peer supervises a job.
+// Yield stops the supervision of a job that another peer supervises.
 func (b *Buyer) Yield(terms sign.Hash, epoch uint64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -21,7 +21,7 @@ func (a *catalogue) Uses(c cid.Cid) bool {
 	return used || err != nil // a blob with an unreadable record may be needed
 }
 
-// Holds reports whether an API key may have a blob: it uploaded it, or a job of its own reads it or left it.
+// Holds reports whether an API key may read a blob: it uploaded the blob, or one of its jobs reads or produced it.
 func (a *catalogue) Holds(key string, c cid.Cid) bool {
 	if a.files.Uploaded(key, c) {
 		return true

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// idleLook is how often an agent looks whether it is needed.
+// idleLook is the interval of an agent's checks for idleness.
 const idleLook = time.Second
 
 // UntilIdle returns when the client has been unused for the given time: no job that has not ended, and no request to

@@ -11,15 +11,15 @@
 //	          │   circuits to providers ════╪════ entry ════════════════════════ providers
 //	          └─────────────────────────────┘     standby
 //
-// Providers are reached, and reach the client, through circuits at the entries, encrypted end to end. The client
-// listens nowhere and dials nobody but its entries. It believes none of them alone: offers are checked and merged, the
-// genesis is pinned, slots are compared, and payments are final when both report it (node/entry/PROTOCOL.md).
+// Providers are reached, and reach the client, through circuits at the entries, encrypted end to end. The client does
+// not listen, and dials only its entries. It trusts no single entry: offers are checked and merged, the genesis is
+// pinned, slots are compared, and payments are final when both report it (node/entry/PROTOCOL.md).
 //
 // Package entries keeps those connections and compares the answers. Package home is the directory of a client.
 //
-// When an entry dies the client goes on through the other within two seconds, connects to every provider that works for
-// it again, and looks for a new standby among the entries that it knows. When the client itself dies, the next one on
-// its home directory resumes its jobs from the journal; programs run on until the prepayment is used up.
+// When an entry dies, the client continues through the other within two seconds, reconnects to its providers, and
+// selects a new standby among the known entries. When the client itself dies, the next one on its home directory
+// resumes its jobs from the journal. Meanwhile programs run until the prepayment is used up.
 package client
 
 import (
@@ -52,20 +52,20 @@ import (
 type Config struct {
 	// Home is the client's directory: its key, journal, files and the entries that it remembers.
 	Home string
-	// Peers are full multiaddrs (…/p2p/<peer id>) of entry peers. One is enough to begin with: it names others, which
-	// are no witnesses against it. Name two, of different people.
+	// Peers are full multiaddrs (…/p2p/<peer id>) of entry peers. One is enough to start, and it names others. These
+	// are no independent witnesses, so name two of different operators.
 	Peers []string
 	// Genesis pins the network: the hash of its genesis in hexadecimal, or the path of its genesis file. Without it the
 	// first entry is trusted once, and its genesis is pinned in Home.
 	Genesis string
-	// PSK is the file with the pre-shared key of a private network, its swarm.key. It is kept in Home once it has let
-	// the client in.
+	// PSK is the file with the pre-shared key of a private network, its swarm.key. It is stored in Home after the first
+	// successful connection.
 	PSK string
-	// Cache is where compiled programs are kept; empty means Home.
+	// Cache is the directory of compiled programs; empty means Home.
 	Cache string
-	// Direct lets the client dial providers by their own addresses too, which is faster for large files.
+	// Direct makes the client dial providers by their own addresses too, which is faster for large files.
 	Direct bool
-	// API serves the local HTTP API of a full peer on a unix socket in Home, so that the command line can talk to it.
+	// API serves the local HTTP API of a full peer on a unix socket in Home, for the command line.
 	API bool
 	// Version is the announced version.
 	Version string
@@ -74,12 +74,12 @@ type Config struct {
 }
 
 const (
-	// slotEvery is how often entries are asked for the slot.
+	// slotEvery is the interval of requests for the slot to the entries.
 	slotEvery = 5 * time.Second
 	// maxBlobs bounds the client's content-addressed files, bytes.
 	maxBlobs = 256 << 30
-	// maxAsked is how many known providers are asked directly for an order. Each costs a circuit at the entry; the
-	// others hear the order over gossip.
+	// maxAsked is the number of known providers that receive an order directly. Each costs a circuit at the entry; the
+	// others receive the order over gossip.
 	maxAsked = 12
 	// connectWait is how long Open waits for an entry and the slot when the network is known already.
 	connectWait = 5 * time.Second
@@ -94,7 +94,7 @@ type Parts struct {
 	Owner   sign.Key
 
 	Host     *p2p.Light
-	Entries  []peer.AddrInfo // to begin with
+	Entries  []peer.AddrInfo // the initial entries
 	Store    store.Store
 	Blobs    *blob.Store
 	Runtimes runtimes.Set
@@ -122,7 +122,7 @@ type Client struct {
 	close  func() error
 }
 
-// New puts a client together of its parts and starts nothing; Serve does. Most callers want Open.
+// New composes a client from its parts and starts nothing; Serve does. Most callers use Open.
 func New(ctx context.Context, p Parts) (*Client, error) {
 	k := entries.New(p.Host, p.Genesis, p.Home, p.Entries, p.Log)
 	access := p.Access
@@ -161,10 +161,9 @@ const pollEvery = time.Second
 // Serve runs the client until ctx ends: it keeps connected and supervises its jobs.
 func (c *Client) Serve(ctx context.Context) error { return c.node.Run(ctx) }
 
-// Open opens the client that lives in cfg.Home, makes its key at the first use, connects it and begins to supervise its
-// jobs. It returns when an entry peer was reached. If none answers and the network is pinned already, it returns
-// nevertheless and goes on trying, so that the known state of jobs can be read. ErrConfig, ErrInUse, ErrNoEntry,
-// ErrOtherNetwork.
+// Open opens the client with home cfg.Home, makes its key at the first use, connects it and resumes its jobs. It
+// returns once an entry peer is connected. If none answers and the network is pinned already, it returns and retries in
+// the background, so that jobs can be read. It returns ErrConfig, ErrInUse, ErrNoEntry or ErrOtherNetwork.
 func Open(ctx context.Context, cfg Config) (c *Client, err error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.Default()
@@ -263,7 +262,7 @@ func (o *opened) open(ctx context.Context, given []peer.AddrInfo) error {
 	return nil
 }
 
-// hostConfig is for a host that does not know its network yet.
+// hostConfig returns the configuration of a host without a known network.
 func hostConfig(cfg Config, key sign.Private, psk *[32]byte) p2p.Config {
 	return p2p.Config{Key: p2p.PrivKey(key.Seed()), Network: p2p.AnyNetwork, PSK: psk, Agent: "starling-client/" +
 		cfg.Version, Logger: cfg.Log}
@@ -340,11 +339,11 @@ func (c *Client) Buyer() *buyer.Buyer { return c.node.Buyer() }
 func (c *Client) Genesis() market.Genesis { return c.genesis }
 
 // Wallet is the owner of the tokens that pay for jobs. Fund it before the first job; fees are paid in SOL by the
-// client's key, which is the same address unless the home has a wallet of its own.
+// client's key, which is the same address unless the home has a separate wallet.
 func (c *Client) Wallet() sign.Key { return c.owner }
 
 // Created reports whether Open made the client's key, so that its wallet is empty.
 func (c *Client) Created() bool { return c.created }
 
-// Entries are the entry peers that are connected now, the one that is used first.
+// Entries returns the connected entry peers, the one in use first.
 func (c *Client) Entries() []peer.ID { return c.keeper.Entries() }

@@ -6,7 +6,7 @@ import (
 	"github.com/starling-network/starling/node/config"
 )
 
-// The errors of Open, and of what needs an entry peer.
+// The errors of Open, and of calls that need an entry peer.
 var (
 	// ErrConfig: the configuration cannot work; its text names the field.
 	ErrConfig = config.ErrPeers
@@ -14,8 +14,8 @@ var (
 	ErrInUse = home.ErrInUse
 	// ErrNoEntry: no entry peer can be reached, is of this network and relays.
 	ErrNoEntry = entries.ErrNoEntry
-	// ErrOtherNetwork: an entry peer is on another network than the one that is pinned.
+	// ErrOtherNetwork is returned for an entry peer on another network than the pinned one.
 	ErrOtherNetwork = entries.ErrOtherNetwork
-	// ErrDisagree: entry peers differ about the chain, and nothing is paid until they agree.
+	// ErrDisagree is returned while entry peers differ about the chain. Payments wait until they agree.
 	ErrDisagree = entries.ErrDisagree
 )

@@ -28,11 +28,11 @@ func (c *Client) Submit(ctx context.Context, spec job.Job) (buyer.Job, error) {
 			return buyer.Job{}, err
 		}
 	}
-	c.Ready(ctx, submitWait) // when not, the engine says why
+	c.Ready(ctx, submitWait) // if not ready, Submit returns the reason
 	return c.Buyer().Submit(ctx, buyer.Submission{Spec: spec})
 }
 
-// Run submits a job and waits for its end. A job that did not succeed is no error; its State says so.
+// Run submits a job and waits for its end. A failed job is no error; see its State.
 func (c *Client) Run(ctx context.Context, spec job.Job) (buyer.Job, error) {
 	j, err := c.Submit(ctx, spec)
 	if err != nil {
@@ -134,7 +134,7 @@ func (c *Client) Receipts(ctx context.Context, id string) ([]buyer.LeaseAccount,
 	return c.Buyer().Receipts(ctx, id)
 }
 
-// Quote looks for providers of the class, checks that they answer, and returns their offers.
+// Quote searches for providers of the class, checks that they answer, and returns their offers.
 func (c *Client) Quote(ctx context.Context, class market.Class) ([]buyer.Known, error) {
 	if err := class.Check(); err != nil {
 		return nil, err

@@ -46,7 +46,7 @@ func RankOf(a netip.Addr) (rank uint32, ok bool) {
 func Name(rank uint32) string { return fmt.Sprintf("node-%d", rank) }
 
 // Resolve answers a name of the cluster with its rank: "node-3", "node-3.<cluster>", "head", "head.<cluster>", in any
-// case and with or without the last dot. Whether such a rank is there is for the caller to know.
+// case and with or without the last dot. The caller checks whether the cluster has the rank.
 func Resolve(name, cluster string) (rank uint32, ok bool) {
 	name = strings.TrimSuffix(strings.ToLower(name), ".")
 	name = strings.TrimSuffix(name, "."+strings.ToLower(cluster))

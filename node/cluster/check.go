@@ -17,8 +17,8 @@ type Own struct {
 	Key   market.OverlayKey // of the hold that the plan names for it
 }
 
-// Check finds out whether every member was leased by the buyer of the provider's own lease for the same job, and named
-// its key. The plan was decoded. ErrPlan says which member is wrong.
+// Check verifies that the buyer of the provider's own lease leased every member for the same job, and that each named
+// its key. The plan must come from Decode. The error wraps ErrPlan and names the member.
 func (p Plan) Check(d sign.Domain, own Own) error {
 	self, ok := p.Own()
 	switch {
@@ -27,9 +27,9 @@ func (p Plan) Check(d sign.Domain, own Own) error {
 	case self.Lease.Core.ID() != own.Lease:
 		return badMember(p.Rank, "this is not the lease that the plan comes under")
 	case self.Lease.Core.Buyer != own.Buyer:
-		return badMember(p.Rank, "its lease is of another buyer")
+		return badMember(p.Rank, "the lease is of another buyer")
 	case self.Key != own.Key:
-		return badMember(p.Rank, "its key is not this provider's")
+		return badMember(p.Rank, "the key is not this provider's")
 	}
 	terms := self.Lease.Core.Terms
 	for _, m := range p.Members {
@@ -43,9 +43,9 @@ func (p Plan) Check(d sign.Domain, own Own) error {
 func (m Member) check(d sign.Domain, buyer sign.Key, terms sign.Hash) error {
 	switch core := m.Lease.Core; {
 	case core.Buyer != buyer:
-		return badMember(m.Rank, "its lease is of another buyer")
+		return badMember(m.Rank, "the lease is of another buyer")
 	case core.Terms != terms:
-		return badMember(m.Rank, "its lease is for another job")
+		return badMember(m.Rank, "the lease is for another job")
 	}
 	if err := market.CheckMember(d, m.Lease, m.Hold, m.Key); err != nil {
 		return badMember(m.Rank, "%v", err)
@@ -86,7 +86,7 @@ func (s Seen) See(p Plan) (Seen, error) {
 		case last.Lease.IsZero() || m.Epoch > last.Epoch:
 			next[m.Rank] = SeenRank{Epoch: m.Epoch, Lease: id}
 		case m.Epoch < last.Epoch:
-			return nil, badMember(m.Rank, "epoch %d is over, %d has been seen", m.Epoch, last.Epoch)
+			return nil, badMember(m.Rank, "epoch %d: already superseded by %d", m.Epoch, last.Epoch)
 		case id != last.Lease:
 			return nil, badMember(m.Rank, "lease %s, but epoch %d was seen with lease %s",
 				id.Short(), m.Epoch, last.Lease.Short())
@@ -100,17 +100,17 @@ func (s Seen) See(p Plan) (Seen, error) {
 func (p Plan) After(before Plan) error {
 	switch {
 	case p.ID != before.ID:
-		return bad("it is of cluster %s, this is %s", p.ID, before.ID)
+		return bad("cluster: got %s, want %s", p.ID, before.ID)
 	case p.Rank != before.Rank:
-		return bad("it is for rank %d, this is rank %d", p.Rank, before.Rank)
+		return bad("rank: got %d, want %d", p.Rank, before.Rank)
 	case p.Engine != before.Engine:
-		return bad("its engine is %s, %s runs", p.Engine, before.Engine)
+		return bad("engine: got %s, want the running %s", p.Engine, before.Engine)
 	case p.MTU != before.MTU:
-		return bad("its MTU is %d, %d is in use", p.MTU, before.MTU)
+		return bad("MTU: got %d, want %d as before", p.MTU, before.MTU)
 	case p.Version < before.Version:
-		return fmt.Errorf("%w: version %d came, %d is in force", ErrOld, p.Version, before.Version)
+		return fmt.Errorf("%w: got version %d, want %d or later", ErrOld, p.Version, before.Version)
 	case p.Version == before.Version && !p.equal(before):
-		return fmt.Errorf("%w: version %d is in force and says something else", ErrOld, p.Version)
+		return fmt.Errorf("%w: version %d: differs from the plan in force", ErrOld, p.Version)
 	}
 	return nil
 }

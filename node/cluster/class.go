@@ -19,10 +19,10 @@ var bounds = map[Class]struct {
 // high.
 const ProbeShare = 20
 
-// RTT is the upper bound of round trips in a network of the class; 0: there is none.
+// RTT returns the upper bound of round trips in a network of the class; 0 means none.
 func (c Class) RTT() time.Duration { return bounds[c].rtt }
 
-// Mbit is how many Mbit/s any two members have between them at least; 0: no matter.
+// Mbit returns the minimum rate between any two members in Mbit/s; 0 means none.
 func (c Class) Mbit() uint64 { return bounds[c].mbit }
 
 // ClassOf is the class of a path by its measurements: the round trip, and the rate of a probe. A rate of 0 was not
@@ -39,7 +39,7 @@ func ClassOf(rtt time.Duration, mbit uint64) Class {
 // ClassByRTT is the class that a round trip leaves possible.
 func ClassByRTT(rtt time.Duration) Class { return ClassOf(rtt, ^uint64(0)) }
 
-// Falls says in words why a path is not of the class; "" if it is.
+// Falls returns the reason why a path is not of the class, or "".
 func (c Class) Falls(rtt time.Duration, mbit uint64) string {
 	b, bounded := bounds[c]
 	switch {

@@ -137,8 +137,8 @@ func TestWrongPlans(t *testing.T) {
 			m.Key = market.OverlayKey{1}
 			p.Members[0] = m
 		}, "small order"},
-		{"another epoch", func(p *cluster.Plan) { p.Members[0].Epoch = 1 }, "epoch 1 is said"},
-		{"the rank of another lease", func(p *cluster.Plan) { p.Members[2].Rank = 2 }, "its lease is for rank 3"},
+		{"another epoch", func(p *cluster.Plan) { p.Members[0].Epoch = 1 }, "epoch 1: the lease"},
+		{"the rank of another lease", func(p *cluster.Plan) { p.Members[2].Rank = 2 }, "the lease is for rank 3"},
 		{"another buyer's lease", func(p *cluster.Plan) {
 			p.Members[2] = member(t, 3, 2, func(c *market.LeaseCore) { c.Buyer = sign.NewPrivate([32]byte{8}).Key() })
 		}, "another buyer"},
@@ -147,7 +147,7 @@ func TestWrongPlans(t *testing.T) {
 		}, "another job"},
 		{"a successor", func(p *cluster.Plan) {
 			p.Members[2] = member(t, 3, 2, func(c *market.LeaseCore) { c.Flags, c.ActivateBefore = market.LeaseSuccessor, c.Start })
-		}, "follows on another one"},
+		}, "the lease is a successor"},
 		{"not signed by its provider", func(p *cluster.Plan) { p.Members[0].Lease.ProviderSig[3]++ }, "provider: "},
 		{"not signed by its buyer", func(p *cluster.Plan) { p.Members[0].Lease.BuyerSig[3]++ }, "buyer: "},
 		{"the signatures of another lease", func(p *cluster.Plan) { p.Members[0].Lease.ProviderSig = p.Members[2].Lease.ProviderSig }, "provider: "},
@@ -277,7 +277,7 @@ func TestOldEpochNeverReturns(t *testing.T) {
 	if err := json.Unmarshal(b, &back); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := back.See(first); !errors.Is(err, cluster.ErrPlan) || !strings.Contains(err.Error(), "epoch 2 is over") {
+	if _, err := back.See(first); !errors.Is(err, cluster.ErrPlan) || !strings.Contains(err.Error(), "epoch 2: already") {
 		t.Errorf("the replaced one is back: %v", err)
 	}
 	twin := member(t, 3, 4, func(c *market.LeaseCore) { c.Cap++ })

@@ -13,7 +13,7 @@ import (
 // Paths of the cluster's files in a container; the files change while it runs, when members go or come.
 const (
 	FileHosts    = "/etc/hosts"                // names of all ranks
-	FileResolv   = "/etc/resolv.conf"          // asks the peer
+	FileResolv   = "/etc/resolv.conf"          // resolves by the peer
 	FileHostfile = "/etc/cluster/hostfile"     // "node-0 slots=8", as mpirun reads it
 	FileNames    = "/etc/cluster/hosts"        // "node-0", one a line
 	FileCluster  = "/etc/cluster/cluster.json" // Description
@@ -27,8 +27,8 @@ type Contract struct {
 	Version uint64 // of the plan
 	MTU     uint32
 	Engine  string
-	Nodes   []Node // that are there, ascending ranks
-	Paths   []Path // between them, as far as they are known, in the order of [comparePaths]
+	Nodes   []Node // the present members, ascending ranks
+	Paths   []Path // the known paths between them, in the order of [comparePaths]
 }
 
 // Node is one member as the others see it.
@@ -103,7 +103,7 @@ func (c Contract) WithEnv(own map[string]string) map[string]string {
 	return env
 }
 
-// gpus is how many GPUs each node has: one number when it is the same, else one for each that is there.
+// gpus returns the number of GPUs of each node: one number if all are equal, else one for each present node.
 func (c Contract) gpus() string {
 	var each []string
 	for _, n := range c.Nodes {
@@ -125,18 +125,18 @@ type Description struct {
 	MTU     uint32     `json:"mtu"`
 	Head    netip.Addr `json:"head"`
 	Service netip.Addr `json:"service"`         // the peer: DNS and its services
-	Class   Class      `json:"class,omitempty"` // of the slowest path between members; none while not all are known
-	Members []Node     `json:"members"`         // that are there
+	Class   Class      `json:"class,omitempty"` // of the slowest path between members; empty while some are unknown
+	Members []Node     `json:"members"`         // the present members
 }
 
-// AloneFiles are the files of a container of no cluster, so that its peer looks up names.
+// AloneFiles returns the files of a container outside a cluster, which make its peer resolve names.
 func AloneFiles() map[string][]byte { return map[string][]byte{FileResolv: resolv()} }
 
 func resolv() []byte {
 	return fmt.Appendf(nil, "nameserver %s\noptions timeout:2 attempts:3\n", Service)
 }
 
-// Files are the container's files by path, bounded and written anew with each plan.
+// Files returns the container's files by path. They are bounded, and rewritten with each plan.
 func (c Contract) Files() map[string][]byte {
 	var hosts, hostfile, names strings.Builder
 	fmt.Fprintf(&hosts, "127.0.0.1 localhost\n%s %s %s.%s%s\n",

@@ -7,8 +7,8 @@
 //	                                   ├─ members, keys, addresses ─▶ overlay
 //	                                   └─ Contract: Env, Files     ─▶ container
 //
-// A plan proves itself: for each member it brings the lease that its provider and the buyer have signed. The lease's
-// nonce names the member's key in the overlay (market.OverlayNonce). So a provider lets in exactly the providers that
+// A plan is self-certifying: for each member it contains the lease signed by its provider and the buyer. The lease's
+// nonce names the member's key in the overlay (market.OverlayNonce). So a provider admits exactly the providers that
 // the buyer of its own lease has leased for the same job.
 //
 //	10.77.0.0/16

@@ -12,7 +12,7 @@ import (
 // MaxMembers bounds the ranks of one cluster: each has a list of all others.
 const MaxMembers = 256
 
-// TokenFile is the secret by which a cluster's engine knows its own: the name of a file of each member.
+// TokenFile is the name of the file with the secret that authenticates the members of a cluster's engine.
 const TokenFile = "ray_token"
 
 // The ports that engines listen on at the head.
@@ -42,7 +42,7 @@ const (
 // classes are from the fastest to the slowest.
 var classes = []Class{LAN, Metro, WAN}
 
-// Check reports whether the class is one of those that there are.
+// Check returns an error for an unknown class.
 func (c Class) Check() error {
 	if !slices.Contains(classes, c) {
 		return fmt.Errorf("%.40q is not a network class: want lan, metro or wan", string(c))
@@ -50,19 +50,19 @@ func (c Class) Check() error {
 	return nil
 }
 
-// Admits reports whether a network of a class is good enough where c is wanted.
+// Admits reports whether a network of class is meets the requirements of c.
 func (c Class) Admits(is Class) bool {
 	return c.Check() == nil && is.Check() == nil && slices.Index(classes, is) <= slices.Index(classes, c)
 }
 
-// Ends says which ranks' ends are the end of a cluster.
+// Ends is the condition on its ranks' ends for the end of a cluster.
 type Ends string
 
 // The ends.
 const (
-	// EndsHead: the cluster's work is over when the head's program ends; the other ranks only serve it.
+	// EndsHead: the cluster's work ends with the head's program; the other ranks only serve it.
 	EndsHead Ends = "head"
-	// EndsAll: each rank's program ends by itself, and the work is over when all have.
+	// EndsAll: each rank's program ends by itself, and the work ends with the last of them.
 	EndsAll Ends = "all"
 )
 
@@ -78,9 +78,9 @@ type Engine struct {
 	// Binds: the programs of the other ranks depend on the head's program at their start, so that all begin again with
 	// it.
 	Binds bool
-	// HeadFirst: the other ranks look for the head's service as soon as they begin, and do nothing before it is there.
+	// HeadFirst means that the other ranks start by connecting to the head's service, and wait until it is up.
 	HeadFirst bool
-	// Options are those that a user may set: the effect and the form of each.
+	// Options are the options for users, each with its effect and form.
 	Options map[string]Option
 
 	template template
@@ -97,7 +97,7 @@ var Engines = map[string]Engine{
 	"ray": {
 		Name: "ray", template: ray, Needs: WAN, Ends: EndsHead, Binds: true, HeadFirst: true, Serves: true,
 		Options: map[string]Option{
-			"objectStore": {"MiB of memory of each node for objects; 30 % of its memory where it is not said",
+			"objectStore": {"MiB of memory of each node for objects; 30 % of its memory by default",
 				number(64, 1<<24)},
 		},
 	},
@@ -106,11 +106,11 @@ var Engines = map[string]Engine{
 		Why: "data-parallel training moves every gradient between all members at each step",
 		Options: map[string]Option{
 			"processes": {"processes of each node; as many as it has GPUs, or one", number(1, 1024)},
-			"minNodes": {"nodes that training goes on with while a lost one is replaced; " +
-				"all of them where it is not said", number(1, MaxMembers)},
-			"maxNodes": {"nodes that it may be scaled to while it trains; " +
-				"as many as it begins with where it is not said", number(1, MaxMembers)},
-			"maxRestarts": {"how often a group of processes is started again; 3 where it is not said", number(0, 1000)},
+			"minNodes": {"minimum of nodes for training while a lost one is replaced; " +
+				"all by default", number(1, MaxMembers)},
+			"maxNodes": {"maximum of nodes to scale to during training; " +
+				"the initial number by default", number(1, MaxMembers)},
+			"maxRestarts": {"maximum restarts of a group of processes; 3 by default", number(0, 1000)},
 			"sync": {"every-step (the default), or seldom for methods such as DiLoCo, which may run on a wan",
 				oneOf("every-step", "seldom")},
 		},
@@ -125,8 +125,8 @@ var Engines = map[string]Engine{
 	"dask": {
 		Name: "dask", template: dask, Needs: WAN, Ends: EndsHead, Binds: true, HeadFirst: true, Serves: true,
 		Options: map[string]Option{
-			"workers": {"worker processes of each node; one where it is not said", number(1, 1024)},
-			"threads": {"threads of each worker; one for each CPU of its node where it is not said", number(1, 1024)},
+			"workers": {"worker processes of each node; one by default", number(1, 1024)},
+			"threads": {"threads of each worker; one for each CPU of its node by default", number(1, 1024)},
 		},
 	},
 	"none": {
@@ -153,7 +153,7 @@ func LookUp(name string) (Engine, error) {
 // Names lists the engines, sorted.
 func Names() []string { return slices.Sorted(maps.Keys(Engines)) }
 
-// CheckOptions holds options to those that the engine has. The error names the first that is wrong.
+// CheckOptions returns the first option that the engine does not have or refuses, and an error.
 func (e Engine) CheckOptions(options map[string]string) (option string, err error) {
 	for _, name := range slices.Sorted(maps.Keys(options)) {
 		o, ok := e.Options[name]
@@ -187,10 +187,10 @@ func (e Engine) CheckScale(options map[string]string, begun, size uint32) error 
 	t := Task{Size: begun, Options: options}
 	switch least, most := t.option("minNodes", begun), max(t.option("maxNodes", begun), begun); {
 	case e.Name == "mpi":
-		return fmt.Errorf("%w mpi was told its hosts when it began: run it again with another size", ErrEngine)
+		return fmt.Errorf("%w mpi has a fixed list of hosts: submit the job again with another size", ErrEngine)
 	case e.Name == "torchrun" && (size < least || size > most):
-		return fmt.Errorf("%w torchrun was told that it has %d to %d nodes when it began "+
-			"(options minNodes and maxNodes): run it again with another size", ErrEngine, least, most)
+		return fmt.Errorf("%w torchrun was started for %d to %d nodes "+
+			"(options minNodes and maxNodes): submit the job again with another size", ErrEngine, least, most)
 	}
 	return nil
 }

@@ -20,9 +20,8 @@ func mpi(t Task) Program {
 		"OMPI_MCA_hwloc_base_binding_policy":       "none",
 		"OMPI_MCA_btl":                             "self,vader,tcp",
 		"OMPI_MCA_pml":                             "ob1",
-		// Peers stop and continue all processes of a container when they measure it, and mpirun sends every SIGCONT on
-		// to its daemons: while they are being started it finds no way to them, gives up and ends with 0, with nothing
-		// run.
+		// Peers stop and continue all processes of a container to measure it, and mpirun forwards every SIGCONT to its
+		// daemons. During their start it cannot reach them, gives up and exits with 0 without running the program.
 		"OMPI_MCA_ess_base_forward_signals": "none",
 		"PRTE_MCA_ess_base_forward_signals": "none",
 		"OMPI_ALLOW_RUN_AS_ROOT":            "1",
@@ -41,13 +40,13 @@ func mpi(t Task) Program {
 	return script(shellRun+mpiRun, env, append([]string{utoa(slots * t.Size)}, t.Command...)...)
 }
 
-// A member without a task of its own holds the container for mpirun's daemon, and ends well when it is asked to.
+// A member without a task holds the container for mpirun's daemon, and exits with code 0 on request.
 const mpiHold = `
 while [ -z "$asked" ]; do sleep 3600 & pid=$!; wait $pid; done
 exit 0`
 
-// mpirun gives up at the first member that does not answer, so they are waited for; one that is gone after five minutes
-// is for mpirun to name.
+// mpirun fails at the first member that does not answer, so the script first waits for all. After five minutes mpirun
+// reports the missing member.
 const mpiRun = `
 n=$1; shift
 for host in $(cat /etc/cluster/hosts); do

@@ -17,7 +17,7 @@ func ray(t Task) Program {
 		"RAY_AUTH_MODE":           "token",
 		"RAY_AUTH_TOKEN_PATH":     secretsDir + "/" + TokenFile,
 		"RAY_USAGE_STATS_ENABLED": "0",
-		// The containers confine it: its own warnings about them help nobody.
+		// Starling confines the containers: Ray's warnings about them do not apply.
 		"RAY_DISABLE_DOCKER_CPU_WARNING": "1",
 		// A provider's machine has other work: Ray's processes wait longer for each other.
 		"RAY_raylet_start_wait_time_s":         "300",
@@ -70,14 +70,13 @@ func token(p Program, ready *Ready) Program {
 // timeout, several times in a row, or after as many periods in which its port is closed.
 func rayTimes(rtt time.Duration) map[string]string {
 	ms := func(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
-	// "If your cluster has a high latency, make it to > 4x the latency": it is the time-out of connecting, too.
+	// "If your cluster has a high latency, make it to > 4x the latency": this is also the timeout of connecting.
 	env := map[string]string{"RAY_gcs_grpc_min_reconnect_backoff_ms": ms(max(time.Second, 5*rtt))}
-	// A member on a lost machine sends nothing any more, not even the end of its connections. Its tasks are tried again
-	// when a ping stays without an answer: Ray's own pings are five minutes apart and wait two more, and its servers
-	// take one a minute.
+	// A lost machine does not even close its connections. Ray retries its tasks after an unanswered ping. Ray's default
+	// pings are five minutes apart with a timeout of two, and its servers allow one a minute.
 	env["RAY_grpc_client_keepalive_time_ms"] = ms(65 * time.Second)
 	env["RAY_grpc_client_keepalive_timeout_ms"] = ms(20*time.Second + 10*rtt)
-	// A node on a machine that is busy for half a minute is no lost one.
+	// A node on a machine that is busy for half a minute is not lost.
 	env["RAY_health_check_failure_threshold"] = "10"
 	env["RAY_health_check_timeout_ms"] = ms(5 * time.Second)
 	if rtt <= 5*time.Millisecond {
@@ -90,8 +89,8 @@ func rayTimes(rtt time.Duration) map[string]string {
 	return env
 }
 
-// rise runs `ray start`, and again if Ray gives up before it has started, as it does after 30 s on a busy machine: for
-// ten minutes, but not after three failures that were no such time-outs.
+// rise runs `ray start`, and retries it for ten minutes if Ray times out during its start, as it does after 30 s on a
+// busy machine. It stops after three failures of another kind.
 const rise = `
 rise() {
   other=0; end=$(($(date +%s) + 600))
@@ -110,7 +109,7 @@ rise() {
 // A head ends with Ray; asked to end, it ends well.
 const rayHead = rise + `rise "$@"; [ -z "$asked" ] || exit 0; exit "$code"`
 
-// The command sees all members, or those that are there after five minutes.
+// The command sees all members, or the members present after five minutes.
 var rayCommand = rise + fmt.Sprintf(`
 size=$1; n=$2; shift 2
 i=0; start=

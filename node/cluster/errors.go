@@ -16,7 +16,7 @@ func bad(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrPlan, fmt.Sprintf(format, args...))
 }
 
-// badMember says which member is wrong.
+// badMember returns an error that names the member.
 func badMember(rank uint32, format string, args ...any) error {
 	return bad("member %d: %s", rank, fmt.Sprintf(format, args...))
 }

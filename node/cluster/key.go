@@ -13,12 +13,11 @@ import (
 // PrivateKey is the Curve25519 private key of one member in the overlay of its cluster, clamped (RFC 7748, section 5).
 type PrivateKey [32]byte
 
-// keyInfo keeps these keys apart from whatever else follows from a peer's seed.
+// keyInfo separates these keys from other keys derived from a peer's seed.
 const keyInfo = "starling/overlay"
 
 // MemberKey is the private key of a peer in the cluster of one of its holds: HKDF-SHA256 of the peer's seed, with the
-// hold as salt. It follows from data that the peer has anyway, so that nothing need be written down, and differs for
-// every hold.
+// hold as salt. It is derived from the peer's seed, so it is not stored, and differs for every hold.
 func MemberKey(peer sign.Private, hold market.HoldID) PrivateKey {
 	seed := peer.Seed()
 	b, err := hkdf.Key(sha256.New, seed[:], hold[:], keyInfo, len(PrivateKey{}))
@@ -31,7 +30,7 @@ func MemberKey(peer sign.Private, hold market.HoldID) PrivateKey {
 	return k
 }
 
-// Public is the key that others know the member by.
+// Public returns the member's public key.
 func (k PrivateKey) Public() market.OverlayKey {
 	private, err := ecdh.X25519().NewPrivateKey(k[:])
 	if err != nil { // only for other lengths

@@ -158,7 +158,7 @@ func decodePaths(members []Member, m *nodepb.ClusterPaths) ([]Path, error) {
 		}
 	}
 	if len(relayed) > 0 {
-		return nil, bad("relayed path %d is none, or out of order", relayed[0])
+		return nil, bad("relayed path %d: unknown or out of order", relayed[0])
 	}
 	return out, nil
 }

@@ -64,7 +64,7 @@ func (p Plan) Own() (Member, bool) { return p.Member(p.Rank) }
 // First means that the others wait for the rank that the plan is for.
 func (p Plan) First() bool { return p.Rank == 0 && Engines[p.Engine].HeadFirst }
 
-// Member is the one of a rank, if it is there.
+// Member returns the member of a rank. It reports false if there is none.
 func (p Plan) Member(rank uint32) (Member, bool) {
 	i, ok := slices.BinarySearchFunc(p.Members, rank, func(m Member, r uint32) int {
 		return int(int64(m.Rank) - int64(r))
@@ -98,7 +98,8 @@ func (p Plan) Proto() *nodepb.ClusterPlan {
 	return out
 }
 
-// Decode reads a plan and holds it to every rule that needs no key; Check has the others. ErrPlan says which is broken.
+// Decode reads a plan and checks every rule that needs no key; Check has the others. The error wraps ErrPlan and names
+// the broken rule.
 func Decode(m *nodepb.ClusterPlan) (Plan, error) {
 	p := Plan{
 		ID: m.GetId(), Rank: m.GetRank(), Size: m.GetSize(), Version: m.GetVersion(),
@@ -164,7 +165,7 @@ func (p Plan) Validate() error {
 	case p.Size < 1 || p.Size > MaxMembers:
 		return bad("size %d, want 1 to %d", p.Size, MaxMembers)
 	case p.Version == 0:
-		return bad("version 0, they count from 1")
+		return bad("version 0, want 1 or more")
 	case p.MTU < MinMTU || p.MTU > MaxMTU:
 		return bad("MTU %d, want %d to %d", p.MTU, MinMTU, MaxMTU)
 	case len(p.Members) > MaxMembers:
@@ -182,7 +183,7 @@ func (p Plan) Validate() error {
 			return err
 		}
 		if other, twice := keys[m.Key]; twice {
-			return badMember(m.Rank, "it has the key of member %d", other)
+			return badMember(m.Rank, "same key as member %d", other)
 		}
 		keys[m.Key] = m.Rank
 	}
@@ -197,12 +198,12 @@ func (m Member) validate() error {
 	case m.Hold.IsZero():
 		return badMember(m.Rank, "no hold")
 	case core.Rank != m.Rank || core.RankEpoch != m.Epoch:
-		return badMember(m.Rank, "epoch %d is said, its lease is for rank %d, epoch %d",
+		return badMember(m.Rank, "epoch %d: the lease is for rank %d, epoch %d",
 			m.Epoch, core.Rank, core.RankEpoch)
 	case core.Successor():
-		return badMember(m.Rank, "its lease follows on another one; the first of its line counts")
+		return badMember(m.Rank, "the lease is a successor, want the first of its line")
 	case core.Nonce != market.OverlayNonce(m.Hold, m.Key):
-		return badMember(m.Rank, "its lease does not name its key")
+		return badMember(m.Rank, "the lease does not name its key")
 	case len(m.Addrs) > MaxAddrs:
 		return badMember(m.Rank, "%d addresses, at most %d", len(m.Addrs), MaxAddrs)
 	case m.GPUs > maxDevices:

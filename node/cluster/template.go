@@ -12,15 +12,15 @@ type Task struct {
 	Size      uint32
 	Begun     uint32 // its size when the engine began; 0: Size
 	GPUs      uint32 // of each member
-	MilliCPU  uint32 // of each member; 0: not said
-	MemoryMiB uint32 // of each member; 0: not said
+	MilliCPU  uint32 // of each member; 0: unknown
+	MemoryMiB uint32 // of each member; 0: unknown
 	Class     Class  // of the network between them, at the slowest
 	RTT       time.Duration
 	Options   map[string]string
 	Command   []string // of the user; empty: it serves
 }
 
-// Program is the program of a rank's container. The environment goes on top of the contract's.
+// Program is the program of a rank's container. Its environment is added to the contract's.
 type Program struct {
 	// Entrypoint replaces the image's own, Args its arguments; without either the image runs as it is.
 	Entrypoint []string
@@ -54,7 +54,7 @@ func (e Engine) Slots(t Task) uint32 {
 	return max(t.GPUs, 1)
 }
 
-// option reads a number, otherwise where it is not said.
+// option returns the number of an option, or otherwise if it is unset.
 func (t Task) option(name string, otherwise uint32) uint32 {
 	if n, err := strconv.ParseUint(t.Options[name], 10, 32); err == nil {
 		return uint32(n)

@@ -12,12 +12,12 @@ import (
 
 // Buy bounds the purchases of a peer for its user.
 type Buy struct {
-	// QuoteWindow is how long quotes for an order are waited for at the most.
+	// QuoteWindow is the maximum wait for the quotes of an order.
 	QuoteWindow time.Duration `yaml:"quoteWindow"`
-	// MaxJobs is how many jobs may run at a time; those that only wait to be paid do not count.
+	// MaxJobs is the maximum number of jobs at a time. Jobs that only await settlement do not count.
 	MaxJobs int `yaml:"maxJobs"`
-	// MinReputation is the least reputation at which a provider's quote is taken, between 0 and 1; 0 means that all
-	// are, in the order of the buyer's weights.
+	// MinReputation is the minimum reputation for a provider's quote, between 0 and 1; 0 accepts all, in the order of
+	// the buyer's weights.
 	MinReputation float64 `yaml:"minReputation"`
 	// Limits bound the spending of all users together; `starling peer key add` sets more for others than the peer's own
 	// user.
@@ -60,7 +60,7 @@ func noLimit(name, text string) error {
 	return fmt.Errorf("%w: buy.limits.%s: %.40q, want an amount above 0, such as 2.5", ErrConfig, name, text)
 }
 
-// Amounts reads the limits for a token with so many decimals.
+// Amounts parses the limits for a token with decimals decimals.
 func (l Limits) Amounts(decimals uint8) (spend.Limits, error) {
 	var out spend.Limits
 	for _, f := range []struct {

@@ -46,8 +46,8 @@ type Config struct {
 	Block []string `yaml:"block"`
 	// Region is the peer's own word for where it is: [a-z0-9-]{1,32}.
 	Region string `yaml:"region"`
-	// API is the loopback address of the local HTTP API, where port 0 takes a free one; empty means a unix socket in
-	// the home directory, which other users of the machine cannot connect to.
+	// API is the loopback address of the local HTTP API; port 0 selects a free port. Empty means a unix socket in the
+	// home directory, closed to other users of the machine.
 	API string `yaml:"api"`
 	// Owner is the address of the wallet that pays and is paid; empty means the one in owner.address, and without
 	// that file the peer's own key.
@@ -78,7 +78,7 @@ type Config struct {
 // their orders and passes their calls to the chain on. The limits are for all clients together; 0 means the default.
 type Entry struct {
 	Serve bool `yaml:"serve"`
-	// Finds, Orders and Calls are how many look-ups of offers, orders and calls to the chain a second.
+	// Finds, Orders and Calls are the limits on look-ups of offers, orders and calls to the chain per second.
 	Finds  float64 `yaml:"finds"`
 	Orders float64 `yaml:"orders"`
 	Calls  float64 `yaml:"calls"`
@@ -137,8 +137,8 @@ type (
 	Blocked = inventory.Blocked
 )
 
-// Default is the configuration of a peer that says nothing else: it buys,
-// and it sells nothing until its operator sets units and a price.
+// Default returns the default configuration: the peer buys, and sells nothing until its operator sets units and a
+// price.
 func Default() Config {
 	return Config{
 		Region: "local",
@@ -181,7 +181,7 @@ func Load(path string) (Config, error) {
 	return c, c.Validate()
 }
 
-// Validate checks a configuration as far as that needs no network.
+// Validate makes all checks of a configuration that need no network.
 func (c Config) Validate() error {
 	if err := market.Region(c.Region).Check(); err != nil {
 		return fmt.Errorf("%w: region: %w", ErrConfig, err)
@@ -210,7 +210,7 @@ func (c Config) Validate() error {
 	case c.Buy.QuoteWindow <= 0 || c.Buy.QuoteWindow > time.Minute:
 		return fmt.Errorf("%w: buy.quoteWindow: %v is not between 0 and 1m", ErrConfig, c.Buy.QuoteWindow)
 	case c.Entry.Finds < 0 || c.Entry.Calls < 0 || c.Entry.Orders < 0 || c.Entry.Orders > maxEntryOrders:
-		return fmt.Errorf("%w: entry: finds %g, orders %g, calls %g: want none below 0 and at most %d orders a "+
+		return fmt.Errorf("%w: entry: finds %g, orders %g, calls %g: want 0 or more, and at most %d orders per "+
 			"second, others pass on no more", ErrConfig, c.Entry.Finds, c.Entry.Orders, c.Entry.Calls, maxEntryOrders)
 	case !(c.Buy.MinReputation >= 0 && c.Buy.MinReputation < 1):
 		return fmt.Errorf("%w: buy.minReputation: %g is not at least 0 and below 1", ErrConfig, c.Buy.MinReputation)

@@ -23,10 +23,10 @@ type Docker struct {
 	Registries []string `yaml:"registries"`
 	// MaxImageMiB bounds an image, unpacked; 0 is 64 GiB.
 	MaxImageMiB uint32 `yaml:"maxImageMiB"`
-	// ImagesPercent is how full the engine's disk may be before images that jobs brought are removed, those that were
-	// used longest ago first; 0 is 85. Images that came otherwise stay.
+	// ImagesPercent is the use of the engine's disk above which images pulled for jobs are removed, least recently used
+	// first; 0 means 85. Other images stay.
 	ImagesPercent uint32 `yaml:"imagesPercent"`
-	// FreeMiB is the space of the engine's disk that images leave free; 0 is 4 GiB.
+	// FreeMiB is the free space on the engine's disk that images must leave; 0 means 4 GiB.
 	FreeMiB uint32 `yaml:"freeMiB"`
 }
 

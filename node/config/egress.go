@@ -9,8 +9,8 @@ import (
 	"github.com/starling-network/starling/p2p/overlay/egress"
 )
 
-// Egress is the section of the configuration about the way of containers to the outside, for jobs that ask for it. They
-// never reach this machine, its local network, and mail servers (TCP ports 25, 465 and 587).
+// Egress is the configuration of containers' access to the outside, for jobs that request it. Containers never reach
+// this machine, its local network, and mail servers (TCP ports 25, 465 and 587).
 type Egress struct {
 	// Mode is none, allowlist or internet; empty means none.
 	Mode string `yaml:"mode"`
@@ -26,7 +26,7 @@ type EgressLimits struct {
 	Flows        int           `yaml:"flows"`        // connections at a time
 	NewPerSecond float64       `yaml:"newPerSecond"` // new connections a second
 	MbitPerSec   float64       `yaml:"mbitPerSecond"`
-	Names        float64       `yaml:"namesPerSecond"` // names looked up a second
+	Names        float64       `yaml:"namesPerSecond"` // resolved names per second
 	Idle         time.Duration `yaml:"idle"`           // a TCP connection on which nothing moves is cut
 }
 

@@ -13,7 +13,7 @@ type Guard struct {
 	MaxJobs int `yaml:"maxJobs"`
 	// Share is the peer's fee as a part of the largest cost of a job's leases, such as 0.005.
 	Share float64 `yaml:"share"`
-	// MaxMiB bounds the files of one job, which the peer keeps for those that run it.
+	// MaxMiB bounds the files of one job, which the peer stores for the job's providers.
 	MaxMiB int `yaml:"maxMiB"`
 	// Longest is how long a job may last.
 	Longest time.Duration `yaml:"longest"`

@@ -8,7 +8,7 @@ import (
 
 // Inputs is the section of the configuration about inputs of jobs that a peer reads from the web.
 type Inputs struct {
-	// URLs is false where none is read: inputs then come from their buyers alone.
+	// URLs permits inputs by URL. If false, inputs come from their buyers only.
 	URLs bool `yaml:"urls"`
 	// Hosts are those of the operator's own network that URLs may name, HOST or HOST:PORT. They may have private
 	// addresses. Other hosts must be on the internet.

@@ -78,7 +78,7 @@ func Replace(path string, b []byte) error {
 	return os.Rename(tmp, path)
 }
 
-// GivePeers writes entry peers that the user names where a client on home finds them, also one that runs.
+// GivePeers adds the user's entry peers to home. A running client on home reads them, too.
 func GivePeers(home string, addrs []string) error {
 	if err := os.MkdirAll(home, 0o700); err != nil {
 		return fmt.Errorf("making the home directory: %w", err)

@@ -26,7 +26,7 @@ const (
 
 	// soonest and latest are the waits between rounds: the first follows soon, each later one after twice as long.
 	soonest, latest = 2 * time.Second, time.Minute
-	// atOnce is how many peers are observed in a round, with so many pings each.
+	// atOnce is the number of peers observed in a round, pings the number of pings to each.
 	atOnce, pings = 4, 3
 	// observeTimeout bounds observing one peer.
 	observeTimeout = 5 * time.Second
@@ -66,7 +66,7 @@ func New(ctx context.Context, cfg Config) (*Service, error) {
 	return s, err
 }
 
-// Coordinate is where the peer is; zero while it does not know.
+// Coordinate returns the peer's coordinate; zero while it is unknown.
 func (s *Service) Coordinate() market.Coordinate { return s.space.Coordinate() }
 
 // Run observes peers until ctx ends.
@@ -75,7 +75,7 @@ func (s *Service) Run(ctx context.Context) error {
 	defer server.Close()
 	wait := soonest
 	for {
-		t := time.NewTimer(wait/2 + rand.N(wait/2)) // peers that were started together need not ask together
+		t := time.NewTimer(wait/2 + rand.N(wait/2)) // peers that started together must not send together
 		select {
 		case <-ctx.Done():
 			t.Stop()
@@ -99,7 +99,7 @@ func (s *Service) round(ctx context.Context) int {
 	for _, p := range peers[:min(len(peers), atOnce)] {
 		wg.Go(func() {
 			if err := s.observe(ctx, p); err != nil {
-				s.cfg.Log.Debug("a peer's place in the network was not learnt", "peer", p, "err", err)
+				s.cfg.Log.Debug("reading a peer's coordinate failed", "peer", p, "err", err)
 				return
 			}
 			mu.Lock()
@@ -123,7 +123,7 @@ func (s *Service) direct(p peer.ID) bool {
 	})
 }
 
-// observe learns where a peer is, measures the way to it, and takes both in.
+// observe requests a peer's coordinate, measures the round trip, and updates the own coordinate.
 func (s *Service) observe(ctx context.Context, p peer.ID) error {
 	ctx, cancel := context.WithTimeout(ctx, observeTimeout)
 	defer cancel()
@@ -163,7 +163,7 @@ func (s *Service) save(ctx context.Context) {
 	}
 	c = s.space.Coordinate()
 	if err := coordinates.Write(ctx, s.cfg.Store, ownKey, c); err != nil {
-		s.cfg.Log.Warn("where this peer is in the network was not journalled", "err", err)
+		s.cfg.Log.Warn("this peer's coordinate was not journalled", "err", err)
 		return
 	}
 	s.saved = c

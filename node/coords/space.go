@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	// leastStep is how far one observation may move a peer at the least, partOfRTT the part of the measured round trip
-	// that it may: as far as an honest peer would that is nowhere near its coordinate yet.
+	// An observation may move a peer by leastStep, or by partOfRTT of the measured round trip if that is more: as far
+	// as an honest peer far from its coordinate would.
 	leastStep = 0.002 // seconds
 	partOfRTT = 0.25
 	// doubtStep is how much of its confidence one observation may cost a peer.
@@ -102,7 +102,7 @@ func (s *Space) Observe(from string, at market.Coordinate, rtt time.Duration, no
 	return nil
 }
 
-// remember bounds the memory of peers: the one heard least lately goes first.
+// remember bounds the memory of peers: it drops the least recently observed one.
 func (s *Space) remember(from string, now time.Time) {
 	if _, ok := s.heard[from]; !ok && len(s.heard) >= maxPeers {
 		oldest := ""
@@ -137,7 +137,7 @@ func (s *Space) hold(was, is *coordinate.Coordinate, step float64) {
 	is.Adjustment = 0
 }
 
-// Coordinate is where the peer is; zero while it has observed too little to say.
+// Coordinate returns the peer's coordinate; zero after too few observations.
 func (s *Space) Coordinate() market.Coordinate {
 	s.mu.Lock()
 	defer s.mu.Unlock()

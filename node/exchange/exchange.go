@@ -1,11 +1,11 @@
-// Package exchange is the market as a full peer sees it: orders over gossip, and offers in the DHT.
+// Package exchange is the market of a full peer: orders over gossip, and offers in the DHT.
 //
 //	buyer ── Publish ──▸ topic of a class, or of a shard of it ──▸ Next ── provider
 //	buyer ◂──── Find ─── DHT ◂─────────────────────────────────── Offer ── provider
 //
-// Each class has a topic, and each shard of its providers another one. A peer takes part in the topics of the classes
-// that it sells, and for a while in those that it buys. Orders of a topic are checked before they are passed on:
-// signed, timely, heard for the first time, and within limits if another peer than the buyer's published them.
+// Each class has a topic, and each shard of its providers another one. A peer joins the topics of the classes that it
+// sells, and for a while the topics of classes that it buys. Orders of a topic are checked before they are forwarded:
+// signed, timely, not seen before, and within limits if another peer than the buyer published them.
 package exchange
 
 import (
@@ -25,10 +25,10 @@ import (
 	"github.com/starling-network/starling/p2p/gossip"
 )
 
-// common is the class of processors: every peer takes part in its topic.
+// common is the class of processors: every peer joins its topic.
 const common market.Class = "cpu"
 
-// orderTime is how long an order is in flight after it was heard.
+// orderTime is the time that an order is in flight after its receipt.
 const orderTime = 3 * time.Second
 
 // Config is the parts of an exchange.
@@ -47,13 +47,13 @@ type Config struct {
 	Log   *slog.Logger
 }
 
-// Exchange is a peer's part in the market. It is a service: it takes part in topics from Start to Close.
+// Exchange is a peer's part in the market. It is a service: it is in its topics from Start to Close.
 type Exchange struct {
 	cfg    Config
 	orders *orders
 }
 
-// New makes an exchange. It takes part in no topic yet.
+// New returns an exchange. It joins no topic yet.
 func New(cfg Config) *Exchange {
 	x := &Exchange{cfg: cfg}
 	x.orders = newOrders(cfg.Gossip, cfg.Genesis.Domain(), match.ShardOf(cfg.Key), cfg.Sells, x.hints)
@@ -63,7 +63,7 @@ func New(cfg Config) *Exchange {
 // Name implements service.Service.
 func (*Exchange) Name() string { return "exchange" }
 
-// Start takes part in the topics of the classes that are sold, and in that of processors, as every peer does.
+// Start joins the topics of the sold classes, and the topic of processors, as every peer does.
 func (x *Exchange) Start(ctx context.Context) error {
 	x.orders.ctx = ctx
 	if _, err := x.orders.join(common); err != nil {
@@ -72,7 +72,7 @@ func (x *Exchange) Start(ctx context.Context) error {
 	return x.orders.joinSold()
 }
 
-// Run waits for ctx. The topics have goroutines of their own.
+// Run waits for ctx. Each topic has its own goroutine.
 func (*Exchange) Run(ctx context.Context) error {
 	<-ctx.Done()
 	return nil
@@ -88,13 +88,13 @@ func (x *Exchange) Close() error {
 func (x *Exchange) Next(ctx context.Context) (market.Order, error) { return x.orders.heard.take(ctx) }
 
 // Way returns where quotes for an order go: to the neighbour that the order came from. It reports false for an order
-// that was not heard lately, and for the peer's own.
+// that was not received recently, and for the peer's own.
 func (x *Exchange) Way(id market.OrderID) (replies.Way, bool) {
 	w, ok := x.orders.way(id)
 	return w, ok && w.To != x.cfg.Host.ID()
 }
 
-// Publish sends an order to its shard's topic, or else its class's, and returns how many neighbours take part in it.
+// Publish sends an order to its shard's topic, or else its class's, and returns the number of neighbours in it.
 func (x *Exchange) Publish(ctx context.Context, o market.Order, envelope []byte) (int, error) {
 	return x.orders.publish(ctx, o, envelope)
 }
@@ -104,10 +104,10 @@ func (x *Exchange) PublishFor(ctx context.Context, client peer.ID, o market.Orde
 	return x.orders.publishFor(ctx, client, o, envelope)
 }
 
-// Shard returns the shard of an order of a class: one that this peer has neighbours in, or 0 if there is none.
+// Shard returns a shard for an order of a class, in which this peer has neighbours, or 0 if there is none.
 func (x *Exchange) Shard(c market.Class) uint32 { return x.orders.shardFor(c) }
 
-// Busy reports whether an order was heard in the last seconds: work that can wait does.
+// Busy reports whether an order arrived in the last seconds. Deferrable work waits then.
 func (x *Exchange) Busy() bool { return time.Since(time.Unix(0, x.orders.latest.Load())) < orderTime }
 
 // Peers estimates the size of the network: by distances in the DHT, and not less than the connected peers.
@@ -115,7 +115,7 @@ func (x *Exchange) Peers() int {
 	return max(x.cfg.Discovery.Size(), len(x.cfg.Host.Network().Peers())+1)
 }
 
-// Size estimates how many peers take part in a class, this one included: of the others, the neighbours' share.
+// Size estimates the number of peers in a class, including this one: of the others, the neighbours' share.
 func (x *Exchange) Size(c market.Class) int {
 	size, all := x.Peers(), len(x.cfg.Host.Network().Peers())
 	of, ok := x.orders.neighbours(c)
@@ -136,9 +136,9 @@ func (x *Exchange) Neighbours() []peer.AddrInfo {
 
 var (
 	descDropped = prometheus.NewDesc("starling_orders_dropped_total",
-		"Orders heard over gossip that this peer's provider had no time for.", nil, nil)
+		"Orders received over gossip and dropped because this peer's provider was busy.", nil, nil)
 	descFlood = prometheus.NewDesc("starling_gossip_dropped_total",
-		"Messages over what a neighbour or network may send.", nil, nil)
+		"Messages over the limits of a neighbour or network.", nil, nil)
 )
 
 // Describe implements prometheus.Collector.

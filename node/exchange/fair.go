@@ -11,16 +11,16 @@ import (
 )
 
 const (
-	// maxOrders is how many orders wait for this peer's provider, and ordersPerVia how many of those that one neighbour
-	// passed on.
+	// maxOrders bounds the orders that wait for this peer's provider, and ordersPerVia the part of one neighbour.
 	maxOrders    = 256
 	ordersPerVia = 32
 )
 
-// fair is the queue of orders for this peer's provider. The neighbours that passed them on have turns, so that one that
-// passes on a flood delays its own orders alone. An order that does not fit is dropped: other providers heard it too.
+// fair is the queue of orders for this peer's provider. It serves the neighbours that forwarded them in turn, so that a
+// flooding neighbour delays only its own orders. An order that does not fit is dropped: other providers received it
+// too.
 type fair struct {
-	more chan struct{} // holds one token when something came in
+	more chan struct{} // holds one token while orders wait
 
 	mu      sync.Mutex
 	turns   []peer.ID // the peers with waiting orders, the next one first

@@ -14,13 +14,13 @@ import (
 const (
 	// maxHeard bounds the orders that are remembered until they expire, so that none is answered twice.
 	maxHeard = 1 << 15
-	// sweepHeard is how often expired ones are looked for at most.
+	// sweepHeard is the minimum interval between removals of expired orders.
 	sweepHeard = time.Second
 )
 
-// heard is the memory of orders. It fails closed: an order that may have been forgotten is not taken. When it is full
-// of orders that live, those that live longest are forgotten, and none that lives as long is taken until they all have
-// expired. An honest order lives for minutes, so that a flood with the longest lives that are allowed shuts out itself.
+// heard is the memory of orders. It fails closed: an order that may have been forgotten is refused. When it is full of
+// live orders, it forgets the longest-lived, and refuses orders with that lifetime until these have expired. An honest
+// order lives for minutes, so a flood of orders with the maximum lifetime blocks only itself.
 type heard struct {
 	mu     sync.Mutex
 	known  map[market.OrderID]memory
@@ -33,7 +33,7 @@ type heard struct {
 
 // memory is one order.
 type memory struct {
-	at, until time.Time // when it was heard, and until when it is remembered
+	at, until time.Time // when it was received, and until when it is remembered
 	way       replies.Way
 }
 
@@ -65,7 +65,7 @@ func (b *byLife) Pop() any {
 	return last
 }
 
-// has reports whether an order was heard before.
+// has reports whether an order was received before.
 func (h *heard) has(id market.OrderID) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -73,7 +73,7 @@ func (h *heard) has(id market.OrderID) bool {
 	return ok
 }
 
-// way returns where quotes for an order go that was heard lately.
+// way returns the next hop for quotes for a recently received order.
 func (h *heard) way(id market.OrderID, now time.Time) (replies.Way, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -81,8 +81,8 @@ func (h *heard) way(id market.OrderID, now time.Time) (replies.Way, bool) {
 	return m.way, ok && now.Sub(m.at) < replies.Fresh
 }
 
-// first reports whether an order is heard for the first time, and remembers it and the neighbour that it came from.
-// It is false for one that may be among those that were forgotten.
+// first reports whether an order is new, and remembers it and the neighbour that it came from. It is false for an order
+// that may have been forgotten.
 func (h *heard) first(o market.Order, via peer.ID, now time.Time) bool {
 	until := o.Expires.Add(market.MaxClockSkew) // a clock may be behind by as much as orders allow
 	h.mu.Lock()
@@ -109,7 +109,7 @@ func (h *heard) first(o market.Order, via peer.ID, now time.Time) bool {
 		}
 		heap.Pop(&h.latest)
 		delete(h.known, longest.id)
-		h.least = longest.until // no later than before: those that live longer have gone
+		h.least = longest.until // no later than before: longer-lived orders were removed
 		if longest.until.After(h.over) {
 			h.over = longest.until
 		}

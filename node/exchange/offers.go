@@ -15,7 +15,8 @@ import (
 	"github.com/starling-network/starling/p2p/discovery"
 )
 
-// Offer puts the peer's offers into the DHT, found under each class and its family, or withdraws those that are there.
+// Offer publishes the peer's offers in the DHT, under each class and its family. Without offers it withdraws the
+// published ones.
 func (x *Exchange) Offer(ctx context.Context, offers []market.Offer, envelopes [][]byte) error {
 	if len(offers) == 0 {
 		return x.cfg.Discovery.Withdraw(ctx)
@@ -38,7 +39,7 @@ func (x *Exchange) Offer(ctx context.Context, offers []market.Offer, envelopes [
 	return x.cfg.Discovery.Publish(ctx, discovery.Record{Topics: topics, Payload: list})
 }
 
-// hints learns from the DHT of peers that may sell a class.
+// hints looks up peers in the DHT that may sell a class.
 func (x *Exchange) hints(ctx context.Context, c market.Class, most int) ([]peer.AddrInfo, error) {
 	return x.cfg.Discovery.Hints(ctx, discovery.Topic{Class: string(c)}, most)
 }
@@ -49,7 +50,7 @@ type signedOffer struct {
 	envelope []byte
 }
 
-// Find returns offers of a class or family from the DHT, at most so many.
+// Find returns at most most offers of a class or family from the DHT.
 func (x *Exchange) Find(
 	ctx context.Context, c market.Class, regions []market.Region, most int,
 ) ([]market.Offer, error) {
@@ -73,8 +74,8 @@ func (x *Exchange) FindSigned(
 	return out, err
 }
 
-// offersOf reads the offers of one record. The record only brings them: the signature, network and times of each are
-// checked here, on every read. Those that are good are returned whatever the others are.
+// offersOf reads the offers of one record. A record is not trusted: the signature, network and times of each offer are
+// checked here, on every read. Valid offers are returned even if others are invalid.
 func (x *Exchange) offersOf(f discovery.Found) (out []signedOffer, err error) {
 	key, err := p2p.KeyFromPeerID(f.Peer.ID)
 	if err != nil {
@@ -102,7 +103,7 @@ func (x *Exchange) offersOf(f discovery.Found) (out []signedOffer, err error) {
 	return out, errors.Join(errs...)
 }
 
-// look looks offers of a class or family up in the DHT.
+// look looks up offers of a class or family in the DHT.
 func (x *Exchange) look(ctx context.Context, c market.Class, regions []market.Region, most int) ([]signedOffer, error) {
 	if len(regions) == 0 {
 		regions = []market.Region{""}

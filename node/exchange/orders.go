@@ -19,17 +19,16 @@ import (
 )
 
 const (
-	// topicQueue is how many orders of one topic wait to be looked at here. The newest are dropped: other providers
-	// heard them too.
+	// topicQueue bounds the waiting orders of one topic. The newest are dropped: other providers received them too.
 	topicQueue = 1024
-	// maxClasses bounds the classes with joined topics. One that is not sold here and that nothing was ordered
-	// of for classIdle is left, and before that the one idle for longest when there are too many.
+	// maxClasses bounds the classes with joined topics. The topic of a class that is not sold here is left after
+	// classIdle without orders, or earlier if there are too many topics and it is idle for longest.
 	maxClasses = 64
 	classIdle  = 15 * time.Minute
-	// publishWait is how long an order waits for the first neighbour that takes part in its topic.
+	// publishWait bounds an order's wait for the first neighbour in its topic.
 	publishWait = 5 * time.Second
-	// shardNetworks is in how many networks the neighbours in a shard's topic must be for an order to it; else it
-	// goes to its class's.
+	// shardNetworks is the minimum number of networks of a shard's neighbours. With fewer, an order goes to the class's
+	// topic.
 	shardNetworks = 3
 	// shardHints is how many peers of a class must be known before those of this peer's shard are met: where there
 	// are fewer, no order is a shard's.
@@ -39,17 +38,17 @@ const (
 	staleOrder = 30*time.Second + market.MaxClockSkew
 )
 
-// How many orders one peer may publish for light clients, and how many may come of one of these, in a second and at
-// once. The orders of an entry peer (node/entry) stay below.
+// Limits on the orders that one peer publishes for light clients, and on the orders of one light client: per second,
+// and at once. The orders of an entry peer (node/entry) stay below.
 const (
 	PerEntry, relayedEntryBurst        = 20, 100
 	relayedPerBuyer, relayedBuyerBurst = 4, 20
 	maxRelays                          = 4096
 )
 
-// orders is this peer's part in the gossip of orders: a topic for each class and family it sells or buys, and for
-// each that it sells that of its shard. What is heard of those it sells goes to its provider. Each topic keeps itself
-// connected to a few peers that take part in it: those that have offers of the class in the DHT.
+// orders is this peer's part in the gossip of orders. It joins a topic for each class and family that it sells or buys,
+// and its shard's topic for each that it sells. Orders for sold classes go to its provider. Each topic maintains
+// connections to a few peers with offers of the class in the DHT.
 type orders struct {
 	g      *gossip.Gossip
 	hints  hinter
@@ -61,7 +60,7 @@ type orders struct {
 	entries *rates.Limiter[peer.ID]  // orders published for others, by publisher
 	clients *rates.Limiter[sign.Key] // and by buyer
 
-	latest atomic.Int64 // when an order was heard last, Unix nanoseconds
+	latest atomic.Int64 // when the last order arrived, Unix nanoseconds
 
 	seen heard
 
@@ -102,10 +101,10 @@ func (h *handed) by(o market.OrderID) (peer.ID, bool) {
 	return client, ok
 }
 
-// hinter learns of peers that may sell a class.
+// hinter looks up peers that may sell a class.
 type hinter = func(ctx context.Context, c market.Class, most int) ([]peer.AddrInfo, error)
 
-// joined is a topic that this peer takes part in.
+// joined is a topic that this peer has joined.
 type joined struct {
 	*gossip.Topic[market.Order]
 	meeting *gossip.Meeting
@@ -129,12 +128,10 @@ func newOrders(g *gossip.Gossip, d sign.Domain, shard uint32, sells []market.Cla
 	}
 }
 
-// decode is the topic's validator: an order is passed on only when it is well
-// formed, signed by its buyer, heard for the first time and its time has not
-// passed. A peer that passes on an order that expired long ago is blamed: its own validator refuses
-// it. One that another peer published, for a light client, also has to be
-// within the limits of that peer and of its buyer. Beyond them it is ignored and
-// not rejected: a peer that passes it on could not know.
+// decode is the topic's validator. It accepts an order that is well formed, signed by its buyer, new and not expired. A
+// peer that forwards a long expired order is penalised, because its own validator refuses it. An order published by
+// another peer, for a light client, must also be within the limits of that peer and of its buyer. Beyond them it is
+// ignored and not rejected, because a forwarding peer has other counts.
 func (o *orders) decode(from, via peer.ID, data []byte) (market.Order, error) {
 	return o.decodeOf(0, from, via, data)
 }
@@ -174,7 +171,7 @@ func (o *orders) decodeOf(shard uint32, from, via peer.ID, data []byte) (market.
 	return ord, nil
 }
 
-// join takes part in the topic of a class, once.
+// join joins the topic of a class, once.
 func (o *orders) join(c market.Class) (*joined, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -216,7 +213,7 @@ func (o *orders) join(c market.Class) (*joined, error) {
 	return j, nil
 }
 
-// stays reports whether the topic of a class is never left: it is sold here, or everybody takes part in it.
+// stays reports whether the topic of a class is never left: it is sold here, or it is the common topic.
 func (o *orders) stays(c market.Class) bool { return o.sells[c] || c == common }
 
 // leaveIdle leaves a topic when nothing was published there for a while.
@@ -242,8 +239,7 @@ func (o *orders) leaveIdle(ctx context.Context, c market.Class, j *joined) {
 	}
 }
 
-// leaveOldest leaves the topic that nothing was published to for longest, if there is one that may be left. o.mu is
-// held.
+// leaveOldest leaves the topic that is idle for longest, if one may be left. o.mu is held.
 func (o *orders) leaveOldest() bool {
 	var oldest market.Class
 	for c, j := range o.topics {
@@ -269,7 +265,7 @@ func (o *orders) drop(c market.Class) {
 	}
 }
 
-// joinSold takes part in the topics of all that is sold.
+// joinSold joins the topics of all sold classes.
 func (o *orders) joinSold() error {
 	for c := range o.sells {
 		if _, err := o.join(c); err != nil {
@@ -319,7 +315,8 @@ func (o *orders) publishFor(ctx context.Context, client peer.ID, ord market.Orde
 	return o.publish(ctx, ord, envelope)
 }
 
-// neighbours are how many connected peers take part in the orders of a class; false where this peer does not.
+// neighbours returns the number of connected peers in the topic of a class. It reports false if this peer has not
+// joined it.
 func (o *orders) neighbours(c market.Class) (int, bool) {
 	o.mu.Lock()
 	j := o.topics[c]

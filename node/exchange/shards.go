@@ -17,15 +17,14 @@ import (
 // shardTopic is the topic of the orders of a class that are for one shard of its providers.
 func shardTopic(c market.Class, shard uint32) string { return fmt.Sprintf("orders-%d/%s", shard, c) }
 
-// joinShard takes part in the topic of this peer's shard of a class.
+// joinShard joins the topic of this peer's shard of a class.
 func (o *orders) joinShard(c market.Class) (*gossip.Topic[market.Order], error) {
 	return gossip.JoinVia(o.g, shardTopic(c, o.shard), func(from, via peer.ID, data []byte) (market.Order, error) {
 		return o.decodeOf(o.shard, from, via, data)
 	}, topicQueue)
 }
 
-// inShard are those of a class's hints that are in this peer's shard. Nobody is asked for them: that a peer is in a
-// shard shows in its key.
+// inShard returns the hints of a class in this peer's shard. It needs no request: a peer's key determines its shard.
 func (o *orders) inShard(class *[]peer.AddrInfo) (out []peer.AddrInfo) {
 	if class == nil || len(*class) < shardHints {
 		return nil
@@ -38,7 +37,7 @@ func (o *orders) inShard(class *[]peer.AddrInfo) (out []peer.AddrInfo) {
 	return out
 }
 
-// shardFor chooses at random among the shards of a class with topics that this peer reaches. It is 0 where there is
+// shardFor chooses at random among the shards of a class with topics that this peer reaches. It returns 0 if there is
 // none.
 func (o *orders) shardFor(c market.Class) uint32 {
 	var reached []uint32

@@ -17,8 +17,8 @@ import (
 	"github.com/starling-network/starling/p2p/overlay/egress"
 )
 
-// How members of clusters are kept in reach. Direct paths are found on connections that there are (p2p's hole
-// punching, the overlay's probes), so a connection to every member is kept.
+// Timing of the connections to members of clusters. Direct paths need an existing connection (p2p's hole punching, the
+// overlay's probes), so there is a connection to every member.
 const (
 	meetEvery = 15 * time.Second
 	meetTime  = 15 * time.Second // bounds one attempt
@@ -84,13 +84,13 @@ type membership struct {
 	others chan []member.Peer
 }
 
-// SetMembers lets in the others and nobody else.
+// SetMembers admits the others and removes all other members.
 func (m *membership) SetMembers(others []member.Peer) error {
 	list := make([]overlay.Member, 0, len(others))
 	for _, p := range others {
 		list = append(list, overlay.Member{Key: overlay.PublicKey(p.Key), Peer: p.Peer, Address: p.Address})
 	}
-	m.remember(others) // before the first packet looks for a way
+	m.remember(others) // before the first packet needs a path
 	if err := m.d.SetMembers(list); err != nil {
 		return err
 	}
@@ -175,7 +175,8 @@ var paths = map[overlay.Path]nodepb.LinkPath{
 	overlay.PathRelayed: nodepb.LinkPath_LINK_PATH_RELAYED,
 }
 
-// Close leaves: first nothing comes in from members any more, then the program's connections to the outside are cut.
+// Close leaves the cluster: it first stops traffic from members, and then cuts the program's connections to the
+// outside.
 func (m *membership) Close() error {
 	m.stop()
 	m.wg.Wait()

@@ -35,8 +35,8 @@ type Networks struct {
 	budget *egress.Budget // of the connections of all
 
 	mu   sync.Mutex
-	all  map[*egress.Stack]bool // ways out that are open
-	past egress.Stats           // of those that are closed; Flows is 0
+	all  map[*egress.Stack]bool // the open stacks
+	past egress.Stats           // of the closed stacks; Flows is 0
 }
 
 // New makes networks, of which no execution is a member yet.
@@ -51,7 +51,7 @@ func New(cfg Config) *Networks {
 // Name implements service.Service.
 func (*Networks) Name() string { return "networks" }
 
-// Run waits for ctx. Each network has goroutines of its own, which its execution ends.
+// Run waits for ctx. Each network has its own goroutines, which its execution ends.
 func (*Networks) Run(ctx context.Context) error {
 	<-ctx.Done()
 	return nil
@@ -94,7 +94,7 @@ func (n *Networks) stats() egress.Stats {
 	return sum
 }
 
-// plus returns the sum of two, in a map of its own.
+// plus returns the sum of two, in a new map.
 func plus(a, b egress.Stats) egress.Stats {
 	out := egress.Stats{
 		Flows: a.Flows + b.Flows, Opened: a.Opened + b.Opened, Sent: a.Sent + b.Sent, Received: a.Received + b.Received,
@@ -114,8 +114,8 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 
 var (
 	descFlows   = desc("flows", "Connections of containers to the outside, and to the peer's services.")
-	descOpened  = desc("flows_opened_total", "Such connections that were let out.")
-	descBytes   = desc("bytes_total", "Bytes of their content.", "direction")
+	descOpened  = desc("flows_opened_total", "Permitted connections of containers.")
+	descBytes   = desc("bytes_total", "Bytes of the content of these connections.", "direction")
 	descHeld    = desc("memory_bytes", "Memory of the peer and the kernel that those connections may hold.")
 	descBudget  = desc("memory_limit_bytes", "The most of it, of which each container has the same share.")
 	descRefused = desc("refused_total", "Connections, packets and names that were refused, by reason.", "reason")

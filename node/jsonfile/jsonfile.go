@@ -1,5 +1,5 @@
-// Package jsonfile reads proofs that somebody wrote into a file for others to check: one JSON object, of a format that
-// it names, without fields that the reader does not know, or one reader would check what another does not see.
+// Package jsonfile reads proofs in files: one JSON object with a named format. Unknown fields are refused, so that all
+// readers check the same content.
 package jsonfile
 
 import (
@@ -10,8 +10,8 @@ import (
 	"io"
 )
 
-// Parse reads such an object of at most so many bytes. Its format is what format says of it, and must be want. It says
-// what is wrong with the file and not what the file should have been: the caller wraps it.
+// Parse reads such an object of at most most bytes. Its format, as returned by format, must be want. The error
+// describes the problem only; the caller adds the kind of file.
 func Parse[T any](b []byte, most int, want string, format func(T) string) (v T, err error) {
 	if len(b) > most {
 		return v, fmt.Errorf("%d bytes, at most %d", len(b), most)

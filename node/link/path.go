@@ -49,7 +49,7 @@ type Result struct {
 // clock is the time, for tests to stop.
 type clock func() time.Time
 
-// echoes measures so many round trips and returns the shortest.
+// echoes measures rounds round trips and returns the shortest.
 func echoes(rw io.ReadWriter, rounds int, now clock) (time.Duration, error) {
 	var best time.Duration
 	out, in := make([]byte, headSize+8), make([]byte, headSize+8)
@@ -74,8 +74,8 @@ func echoes(rw io.ReadWriter, rounds int, now clock) (time.Duration, error) {
 	return best, nil
 }
 
-// bulk sends at most so many bytes and returns the rate that got through, in Mbit/s. The other end's count of the most
-// it saw is believed as far as twice the mean that this end saw.
+// bulk sends at most most bytes and returns the achieved rate, in Mbit/s. The other end's reported peak counts up to
+// twice the mean at this end.
 func bulk(rw io.ReadWriter, most int, rtt time.Duration, now clock) (uint32, error) {
 	chunk := make([]byte, headSize+maxBulk)
 	chunk[0] = frameBulk
@@ -97,7 +97,7 @@ func bulk(rw io.ReadWriter, most int, rtt time.Duration, now clock) (uint32, err
 	}
 	if end[0] != frameEnd || binary.BigEndian.Uint32(end[1:]) != endSize ||
 		binary.BigEndian.Uint64(end[headSize:]) != uint64(sent) {
-		return 0, fmt.Errorf("%w: it counted other bytes than were sent", ErrFrame)
+		return 0, fmt.Errorf("%w: the other end counted other bytes than were sent", ErrFrame)
 	}
 	took := max(now().Sub(began)-rtt, time.Microsecond)
 	mean := mbit(uint64(sent), took)
@@ -109,8 +109,8 @@ func mbit(bytes uint64, took time.Duration) uint64 {
 	return uint64(float64(bytes) * 8 / 1e6 / took.Seconds())
 }
 
-// answer is the other end of echoes and bulk: it returns when the stream ends. take reports whether so many more bytes
-// may come.
+// answer is the other end of echoes and bulk: it returns when the stream ends. take reports whether bytes more bytes
+// are allowed.
 func answer(rw io.ReadWriter, now clock, take func(bytes int) error) error {
 	echoed, got := 0, uint64(0)
 	var peak uint64
@@ -172,8 +172,8 @@ func answer(rw io.ReadWriter, now clock, take func(bytes int) error) error {
 // Pair is two members of a cluster, by their number.
 type Pair struct{ A, B int }
 
-// Rounds are the rounds of a tournament in which each of n meets each other once, and nobody two at a time: measured
-// so, paths do not disturb one another at their ends.
+// Rounds returns the rounds of a tournament in which each of n meets each other once, and only one at a time. So
+// concurrent measurements share no end.
 func Rounds(n int) [][]Pair {
 	if n < 2 {
 		return nil

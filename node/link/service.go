@@ -27,12 +27,12 @@ import (
 
 // Limits of a provider's measuring for one hold, and for others.
 const (
-	// MaxTargets is how many paths one request may ask for.
+	// MaxTargets is the maximum number of paths in one request.
 	MaxTargets = 64
-	// holdTargets and holdBytes are how many paths are measured, and bytes sent, for one hold in all.
+	// holdTargets and holdBytes bound the measured paths, and the bytes sent, for one hold.
 	holdTargets = 2048
 	holdBytes   = 512 << 20
-	// holdFor is how long a hold's account is kept: longer than any hold lasts before its lease is active.
+	// holdFor is the lifetime of a hold's account: longer than any hold before its lease is active.
 	holdFor = 2 * time.Minute
 	// maxHolds bounds the accounts.
 	maxHolds = 4096
@@ -140,7 +140,7 @@ func (s *Service) measure(ctx context.Context, from peer.ID, req *nodepb.Measure
 	pctx, cancel := context.WithDeadline(ctx, began.Add(pathTimeout))
 	defer cancel()
 	reply := &nodepb.MeasureReply{Results: make([]*nodepb.LinkResult, n)}
-	var silent atomic.Bool // somebody did not answer as the peer that it should be
+	var silent atomic.Bool // an address did not answer as the right peer
 	var wg sync.WaitGroup
 	for i, t := range targets {
 		wg.Go(func() {

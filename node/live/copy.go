@@ -38,7 +38,7 @@ type Breaker interface {
 	Abort()
 }
 
-// source notes the error of a reader, apart from those of writing what it reads.
+// source records the read errors of a reader, separately from write errors.
 type source struct {
 	io.Reader
 	err error

@@ -1,5 +1,5 @@
-// Package live is the protocol of buyer and provider over a stream into a running execution, and of the local
-// API passes on unchanged: frames around a program that runs beside the first one, and tar archives of its files.
+// Package live is the protocol of buyer and provider over a stream into a running execution. It has frames around a
+// program that runs beside the first one, and tar archives of its files. The local API forwards the stream unchanged.
 //
 // A stream that carries a program or files is a sequence of frames in each direction:
 //
@@ -14,8 +14,8 @@
 //	6 exit      back       code i32; the last frame
 //	7 error     back       text for a person: it could not be done; the last frame
 //
-// Files travel as a tar archive in stdout or stdin frames, the bytes of a port at the local API as stdin and stdout.
-// A stream without an exit or error frame at its end was cut.
+// Files travel as a tar archive in stdout or stdin frames, the bytes of a port at the local API as stdin and stdout. A
+// stream without an exit or error frame at its end was cut.
 package live
 
 import (
@@ -55,7 +55,7 @@ const (
 var (
 	// ErrFrame means that the bytes received are no frame of this protocol.
 	ErrFrame = errors.New("malformed frame")
-	// ErrCut means that a stream ended before it said how the program or the copying ended.
+	// ErrCut is returned if a stream ended without the result of the program or the copy.
 	ErrCut = errors.New("the connection broke off")
 )
 

@@ -11,8 +11,7 @@ import (
 )
 
 // give makes the files unpacked at name, and the directories made for them below dir, belong to the owner of root: a
-// program that has a user of its own is to use it. Only a process of the machine's root can do so, and only there it is
-// needed.
+// program with its own user needs access. Only a process of the machine's root can do so, and only it needs to.
 func give(root *os.Root, dir, name string) error {
 	if os.Geteuid() != 0 {
 		return nil

@@ -9,8 +9,8 @@ import (
 	"github.com/starling-network/starling/node/runtime"
 )
 
-// pingEvery is the period of the program side's signs of life. By them it notices the loss of the other end, also while
-// the program neither reads nor writes.
+// pingEvery is the interval of the program side's pings. They detect the loss of the other end, also while the program
+// neither reads nor writes.
 const pingEvery = 15 * time.Second
 
 // Session is the streams of a program that runs for the other end.
@@ -21,8 +21,8 @@ type Session struct {
 }
 
 // Serve gives the program that run starts the stream's other end for a terminal, and sends it the result of the
-// program. The program's context ends when the other end is gone or breaks the protocol. It returns when nothing uses
-// conn any more; the error is the stream's.
+// program. The program's context ends when the other end is gone or breaks the protocol. It returns when conn is
+// unused; the error is the stream's.
 func Serve(
 	ctx context.Context, conn io.ReadWriteCloser, rows, cols uint32, run func(context.Context, Session) (int, error),
 ) error {
@@ -71,7 +71,7 @@ func Serve(
 	return err
 }
 
-// stopWriter ends a program when nobody takes its output.
+// stopWriter ends a program when its output cannot be delivered.
 type stopWriter struct {
 	io.Writer
 	stop context.CancelFunc
@@ -101,7 +101,7 @@ func receive(conn io.Reader, stdin *io.PipeWriter, sizes chan runtime.Size) {
 			_ = stdin.Close()
 		case Resize:
 			rows, cols := f.Size()
-			select { // a size that nobody has taken yet is out of date
+			select { // a pending size is outdated
 			case <-sizes:
 			default:
 			}

@@ -17,9 +17,9 @@ import (
 )
 
 const (
-	// MaxEntries bounds the files and directories of one copy: each costs an inode whatever its size.
+	// MaxEntries bounds the files and directories of one copy: each costs an inode, independent of its size.
 	MaxEntries = 100_000
-	// maxEntryHead is the most that an archive has for one entry beside its content: header, extended header, padding.
+	// maxEntryHead is the maximum overhead of one entry in an archive: header, extended header, padding.
 	maxEntryHead = 4 << 10
 	// maxDepth bounds how deep directories lie in each other.
 	maxDepth = 128
@@ -32,7 +32,7 @@ var (
 	ErrRoom = errors.New("is more than there is room for")
 )
 
-// MaxArchive is the longest archive of files that have so many bytes together.
+// MaxArchive returns the maximum length of an archive of files with a total of files bytes.
 func MaxArchive(files int64) int64 { return files + MaxEntries*maxEntryHead }
 
 // Pack writes name, a file or directory beneath root, as a tar archive that begins with the element as. Links are
@@ -80,7 +80,7 @@ func (p *packer) add(name, as string, depth int, first bool) error {
 	case info.Mode()&fs.ModeSymlink != 0:
 		to, err := p.root.Readlink(name)
 		if err != nil {
-			return nil // no link any more
+			return nil // no longer a link
 		}
 		h.Typeflag, h.Linkname = tar.TypeSymlink, to
 		return p.tw.WriteHeader(h)
@@ -114,7 +114,8 @@ func (p *packer) children(name, as string, depth int) error {
 	}
 }
 
-// file archives the present content of a regular file. One that grows is cut, one that shrinks is filled up with zeros.
+// file archives the present content of a regular file. If it grows meanwhile it is cut, if it shrinks it is padded with
+// zeros.
 func (p *packer) file(name string, h *tar.Header) error {
 	// Without waiting: the program may have put a pipe in the file's place since.
 	f, err := p.root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
@@ -130,7 +131,7 @@ func (p *packer) file(name string, h *tar.Header) error {
 		return err
 	}
 	if !info.Mode().IsRegular() {
-		return fmt.Errorf("%w: %s is no file any more", ErrCopy, h.Name)
+		return fmt.Errorf("%w: %s: no longer a regular file", ErrCopy, h.Name)
 	}
 	h.Typeflag, h.Size = tar.TypeReg, info.Size()
 	if p.left -= h.Size; p.left < 0 {
@@ -162,17 +163,17 @@ type Unpacked struct {
 	Links int // left out: links and everything else that is neither file nor directory
 }
 
-// Unpack unpacks the archive into dir, a directory beneath root, over the files there. Nothing outside root is ever
-// written, whatever the archive and the links on the way say. The first element of every name is replaced by as unless
-// that is empty. With links refused, one is ErrCopy; else it is left out and counted. A
-// sparse file is ErrCopy, so that no more is written than was read. More than most bytes is ErrRoom.
+// Unpack unpacks the archive into dir, a directory beneath root, over the files there. It never writes outside root,
+// regardless of the archive and of links in the path. It replaces the first element of every name by as unless as is
+// empty. If refuse is set, a link is ErrCopy; otherwise links are skipped and counted. A sparse file is ErrCopy, so
+// that at most the bytes read are written. More than most bytes is ErrRoom.
 func Unpack(r io.Reader, root *os.Root, dir, as string, most int64, refuse bool) (u Unpacked, err error) {
 	tr := tar.NewReader(io.LimitReader(r, MaxArchive(most)+1))
 	found, last := 0, ""
 	for {
 		h, err := tr.Next()
 		if err == io.EOF {
-			// Bytes after the archive's end must be read, or their sender waits for ever; they are bounded.
+			// Bytes after the archive's end must be read, or their sender blocks; they are bounded.
 			_, err := io.Copy(io.Discard, io.LimitReader(r, maxEntryHead<<4))
 			return u, err
 		}
@@ -258,7 +259,7 @@ func writeFile(tr io.Reader, root *os.Root, name string, h *tar.Header) error {
 	if h.Mode&0o100 != 0 {
 		mode = 0o755
 	}
-	// A file that is there is replaced and never written into: it may be a link, or a pipe that nobody reads.
+	// An existing file is replaced and never opened: it may be a link, or a pipe without a reader.
 	if err := root.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}

@@ -56,7 +56,7 @@ const failTime = time.Second
 
 // Fail closes the tunnel and gives the reason to the other end, where that still takes it.
 func (t *AcceptedTunnel) Fail(why error) {
-	_ = t.conn.SetWriteDeadline(time.Now().Add(failTime)) // a Write that waits fails then, too
+	_ = t.conn.SetWriteDeadline(time.Now().Add(failTime)) // also ends a pending Write
 	_ = t.out.Fail(why.Error())
 	_ = t.Close()
 }

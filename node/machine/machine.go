@@ -33,10 +33,10 @@ type Now = lease.Now
 type Machine[M, E, F any] interface {
 	// Step returns the state after an event, and its effects. An error refuses the event: nothing has changed.
 	Step(now Now, ev E) (M, []F, error)
-	// Next returns when the machine wants its next tick; zero means never. It is asked after each turn.
+	// Next returns the time of the machine's next tick; zero means never. It is called after each turn.
 	Next(now Now) time.Time
-	// Done reports that no effect is outstanding and no tick is wanted. Such a machine is not resumed after a
-	// restart, and may be removed.
+	// Done reports whether the machine has no outstanding effect and needs no tick. Such a machine is not resumed after
+	// a restart, and may be removed.
 	Done() bool
 }
 
@@ -48,8 +48,8 @@ type Shell[K comparable, M, E, F any] interface {
 	// local key, and must not block otherwise.
 	Record(b *journal.Batch, k K, old, next M, effects []F)
 	// Carry carries out an effect at once, or returns a call to run on a goroutine of its own; the call's results are
-	// posted to the machine. Carry may post events and add machines. It must not ask, wait for a disk or the network,
-	// nor for a lock that is held over either. A call may do all that. After a restart an effect may come again.
+	// posted to the machine. Carry may post events and add machines. It must not call Ask, or wait for a disk, the
+	// network, or a lock held over either. A call may do all of these. After a restart an effect may repeat.
 	Carry(k K, f F) (call func(context.Context) []E)
 }
 

@@ -19,10 +19,10 @@ type Runner[K comparable, M Machine[M, E, F], E, F any] struct {
 
 	mu      sync.Mutex      // guards the fields below and all instances
 	ctx     context.Context // of Run; nil before
-	over    bool            // nothing is started or taken any more
+	over    bool            // nothing is started or accepted
 	fatal   error           // Run returns it
 	all     map[K]*instance[K, M, E, F]
-	ready   []*instance[K, M, E, F] // have something to do, and nobody serves them
+	ready   []*instance[K, M, E, F] // have work, and no goroutine serves them
 	workers int
 	wg      sync.WaitGroup // turns of callers, workers and calls
 }
@@ -30,25 +30,25 @@ type Runner[K comparable, M Machine[M, E, F], E, F any] struct {
 // instance is a machine and its queue.
 type instance[K comparable, M, E, F any] struct {
 	k       K
-	m       M // as journalled, but for what is not kept over a restart; changed only by the serving goroutine
+	m       M // as journalled, plus volatile fields; changed only by the serving goroutine
 	inbox   []item[E, F]
 	asked   int       // of these, how many have a caller
-	limit   int       // events of the next turn; fewer while a record is looked for that cannot be written
-	busy    bool      // somebody serves the machine, or it is ready or paused
+	limit   int       // events of the next turn; fewer during the search for an unwritable record
+	busy    bool      // a goroutine serves the machine, or it is ready or paused
 	paused  bool      // it waits for another try after a failure
 	dropped bool      // it takes no more events and gets no ticks
 	calls   int       // under way
 	next    time.Time // of its tick; zero: never
-	rest    time.Time // no tick before: one that does not move next must not come again and again
+	rest    time.Time // no tick before: a tick that does not advance next must not repeat at once
 	timer   *time.Timer
-	changed chan struct{} // closed when m changes; nil while nobody waits
+	changed chan struct{} // closed when m changes; nil without waiters
 }
 
 // item is an event in an inbox.
 type item[E, F any] struct {
 	ev   E
 	tick bool              // from the timer
-	done chan<- outcome[F] // has room for one; nil: nobody waits
+	done chan<- outcome[F] // has room for one; nil if there is no caller
 }
 
 func (it item[E, F]) ticks() bool { return it.tick }
@@ -142,9 +142,9 @@ func (r *Runner[K, M, E, F]) Remove(k K) (m M, ok bool) {
 	return in.m, true
 }
 
-// Drop removes a machine, whatever its state, if there is one of that key. Events that it has are still served, but it
-// takes no others and gets no ticks. As their writes would have no order with those of another machine, none with the
-// same records must be added.
+// Drop removes the machine of a key, if there is one, in any state. Its queued events are still served, but it accepts
+// no others and gets no ticks. Another machine with the same records must not be added, because the order of their
+// writes is undefined.
 func (r *Runner[K, M, E, F]) Drop(k K) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -215,7 +215,8 @@ func (r *Runner[K, M, E, F]) Post(k K, ev E) error {
 	return err
 }
 
-// enqueue adds an event to an inbox. If nobody serves the machine, a caller of Ask gets it, to serve for one turn.
+// enqueue adds an event to an inbox. If no goroutine serves the machine, a caller of Ask gets it, to serve for one
+// turn.
 func (r *Runner[K, M, E, F]) enqueue(k K, it item[E, F]) (mine *instance[K, M, E, F], err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -255,7 +256,7 @@ func (r *Runner[K, M, E, F]) Get(k K) (m M, changed <-chan struct{}, err error) 
 	return in.m, in.changed, nil
 }
 
-// Until waits until a machine is as wanted, and returns it. It returns ErrUnknown.
+// Until waits until wanted returns true for a machine, and returns it. It returns ErrUnknown.
 func (r *Runner[K, M, E, F]) Until(ctx context.Context, k K, wanted func(M) bool) (M, error) {
 	for {
 		m, changed, err := r.Get(k)

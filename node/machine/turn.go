@@ -13,7 +13,7 @@ import (
 	"github.com/starling-network/starling/node/store"
 )
 
-// wakeLocked has a worker serve a machine, unless somebody does already.
+// wakeLocked has a worker serve a machine, unless it is already served.
 func (r *Runner[K, M, E, F]) wakeLocked(in *instance[K, M, E, F]) {
 	if in.busy || r.over || r.ctx == nil {
 		return
@@ -89,8 +89,8 @@ func (in *instance[K, M, E, F]) take() []item[E, F] {
 	return batch
 }
 
-// tickLocked puts a tick that is due in the inbox, or sets the timer of a machine that has nothing to do. Events that
-// are there come before the tick: when a busy peer serves a machine late, an answer that came in time is not missing.
+// tickLocked puts a due tick in the inbox, or sets the timer of an idle machine. Queued events precede the tick, so
+// that on a busy peer a timely answer is not processed after its timeout.
 func (r *Runner[K, M, E, F]) tickLocked(in *instance[K, M, E, F]) {
 	if in.timer != nil {
 		in.timer.Stop()
@@ -175,8 +175,8 @@ func (r *Runner[K, M, E, F]) refused(in *instance[K, M, E, F], it item[E, F], er
 	log("event refused", "machine", r.cfg.Name, "key", in.k, "event", fmt.Sprintf("%T", it.ev), "err", err)
 }
 
-// call runs a call of an effect and posts its results. What ends because the runner does is no result: Resume repeats
-// it.
+// call runs a call of an effect and posts its results. A call cut short by the runner's end has no result: Resume
+// repeats it.
 func (r *Runner[K, M, E, F]) call(in *instance[K, M, E, F], call func(context.Context) []E) {
 	r.mu.Lock()
 	in.calls++

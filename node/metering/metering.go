@@ -20,7 +20,7 @@ import (
 type Machine[M any] interface {
 	Step(now market.Slot, ev meter.Event) (M, []meter.Effect, error)
 	Resume(now market.Slot) (M, []meter.Effect, error)
-	// Settled reports whether the lease is over for this side.
+	// Settled reports whether the lease is settled for this side.
 	Settled() bool
 }
 
@@ -31,8 +31,8 @@ type Lease[M any] interface {
 	// Complete adds the journal records of a step, and removes the effects that need nothing else. An error refuses the
 	// event. It may sign with a local key, and must not block otherwise.
 	Complete(s *Step[M]) error
-	// Stepped is called with each step that is durable, in order and one at a time. It must not wait for a disk or the
-	// network, nor for a lock that is held over either. It may return a function that does, for a goroutine of its own.
+	// Stepped is called with each step that is durable, in order and one at a time. It must not wait for a disk, the
+	// network, or a lock held over either. It may return a function that does, to run in a separate goroutine.
 	Stepped(s Step[M]) (later func(context.Context))
 }
 
@@ -158,7 +158,7 @@ func New[K Lease[M], M Machine[M]](cfg Config) *Meters[K, M] {
 func (s *Meters[K, M]) Run(ctx context.Context) {
 	err := s.runner.Run(ctx)
 	switch {
-	case errors.Is(err, machine.ErrPanic): // a fault of the program: nothing goes on unmetered
+	case errors.Is(err, machine.ErrPanic): // a fault of the program: no work may continue unmetered
 		panic(err)
 	case err != nil:
 		s.log.Error("metering ends until the peer is started again", "err", err)

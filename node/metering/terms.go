@@ -14,14 +14,13 @@ const (
 	graceTime = 2 * time.Second
 	// skewTime is how far the two ends' views of the current slot may differ.
 	skewTime = 1500 * time.Millisecond
-	// aheadTime is how long a buyer pays ahead at the most: for as long its peer may be away, and nothing that runs for
-	// it ends.
+	// aheadTime is the maximum prepayment of a buyer: its programs survive an absence of its peer for that time.
 	aheadTime = 20 * time.Second
-	// receiptIntervals is how many intervals a buyer waits for a receipt at least, as for an answer of its provider.
+	// receiptIntervals is the minimum number of intervals that a buyer waits for a receipt.
 	receiptIntervals = 3
 )
 
-// AheadSlots is how many slots a buyer pays ahead at the most, beside the interval that it always does.
+// AheadSlots returns the maximum number of slots that a buyer pays ahead, beside the interval that it always pays.
 func AheadSlots(g market.Genesis) uint64 { return g.SlotsIn(aheadTime) }
 
 // Terms returns the terms of a lease that is paid from an escrow, or directly if that is zero.

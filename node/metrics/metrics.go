@@ -37,9 +37,9 @@ type Config struct {
 	Slots   *slots.Clock
 	Buyer   Buyer
 	Replies *replies.Router
-	// Registry is optional: the one of the host's own metrics. If nil, there are none.
+	// Registry has the host's own metrics. It is optional; if nil, there are none.
 	Registry *prometheus.Registry
-	// Rooms are those that measure themselves.
+	// Rooms are the rooms with metrics of their own.
 	Rooms    []prometheus.Collector
 	Services *service.List
 }
@@ -67,7 +67,7 @@ var (
 	descInfo    = desc("info", "1, with the version, network and id of this peer.", "version", "network", "peer")
 	descStarted = desc("start_time_seconds", "When the peer started, Unix time.")
 	descPeers   = desc("connected_peers", "Peers that this one is connected to.")
-	descConns   = desc("connections", "Connections by who opened them and how they run.", "direction", "path")
+	descConns   = desc("connections", "Connections by direction and path.", "direction", "path")
 	descPlaces  = desc("admission_places",
 		"Places that others have of this peer, by their standing.", "what", "standing")
 	descCeiling = desc("admission_ceiling",
@@ -82,10 +82,10 @@ var (
 	descWays     = desc("cluster_ways",
 		"Ways between the members of those clusters, each counted from both ends, by how packets go.", "path")
 	descHealthy = desc("service_healthy", "1 while a service of this peer is in order.", "service")
-	descQuotes  = desc("quotes_total", "Quotes for gossiped orders that came here, by what became of them.", "result")
+	descQuotes  = desc("quotes_total", "Quotes for gossiped orders that this peer received, by result.", "result")
 )
 
-// peer measures a peer when it is asked.
+// peer measures a peer at each scrape.
 type peer struct{ Config }
 
 // Describe implements [prometheus.Collector].

@@ -23,13 +23,13 @@ import (
 )
 
 const (
-	// fundsEvery bounds how often measuring asks the chain.
+	// fundsEvery is the minimum interval between reads of the chain by metrics.
 	fundsEvery = 15 * time.Second
 	// fundsTimeout bounds one such request.
 	fundsTimeout = 2 * time.Second
 )
 
-// Funds is a chain that knows the peer's funds.
+// Funds reads the peer's funds from the chain.
 type Funds interface {
 	Funds(ctx context.Context) (chain.Funds, error)
 }
@@ -58,7 +58,7 @@ type Money struct {
 	err   error
 }
 
-// New makes the money of a peer on a network with a token of so many decimals. The seller is optional.
+// New returns the Money of a peer on a network with a token of decimals decimals. The seller is optional.
 func New(chain Funds, b Buyer, s Seller, decimals uint8) *Money {
 	return &Money{chain: chain, buyer: b, seller: s, decimals: decimals}
 }
@@ -80,7 +80,7 @@ func (m *Money) Wages() map[sign.Hash]settle.Account {
 	return m.wages.Accounts()
 }
 
-// Backed returns nil if this peer's wage for a job that it guards is on chain where the job's state says.
+// Backed returns nil if this peer's wage for a job that it guards is on chain, at the place in the job's state.
 func (m *Money) Backed(ctx context.Context, w wards.Ward, state []byte) error {
 	return m.wages.Backed(ctx, w, state)
 }
@@ -123,7 +123,7 @@ func (m *Money) earnings() (out api.Earnings) {
 	return out
 }
 
-// look returns the funds, which are at most fundsEvery old. It asks the chain if they are older.
+// look returns the funds, at most fundsEvery old. It reads them from the chain if they are older.
 func (m *Money) look() (chain.Funds, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -142,9 +142,9 @@ func desc(name, help string) *prometheus.Desc {
 
 var (
 	descEarned    = desc("earned_tokens_total", "Tokens that vouchers for this peer's leases and wages promise.")
-	descClaimed   = desc("claimed_tokens_total", "Tokens of that that were claimed on chain, before the network's fee.")
-	descLost      = desc("lost_tokens_total", "Tokens of that that can never be claimed.")
-	descUnclaimed = desc("unclaimed_tokens", "Tokens of that that are still to be claimed.")
+	descClaimed   = desc("claimed_tokens_total", "Earned tokens claimed on chain, before the network's fee.")
+	descLost      = desc("lost_tokens_total", "Earned tokens that can never be claimed.")
+	descUnclaimed = desc("unclaimed_tokens", "Earned tokens that are not claimed yet.")
 	descPaid      = desc("paid_tokens_total", "Tokens paid for this peer's own jobs, with the network's fees.")
 	descEscrowed  = desc("escrowed_tokens", "Tokens in escrows for this peer's own jobs.")
 	descFees      = desc("fees_sol_total", "SOL that the transactions of this peer's own jobs took in fees, about.")

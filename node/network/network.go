@@ -93,7 +93,7 @@ func (r *Room) Trade(region string, sells []market.Class, judges bool) service.S
 	return r.Exchange
 }
 
-// Verifiers returns peers that judge, at most so many.
+// Verifiers returns at most most peers that judge.
 func (r *Room) Verifiers(ctx context.Context, most int) ([]peer.AddrInfo, error) {
 	return r.DHT.Hints(ctx, discovery.Topic{Class: verifiers}, most)
 }

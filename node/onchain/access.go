@@ -42,7 +42,7 @@ func Dial(rpc []string, fees chain.Fees, g market.Genesis, key sign.Private, own
 	return Open(c, g)
 }
 
-// Forward returns a function that passes a JSON-RPC call of a light client to the chain. Answers are at most so many
+// Forward returns a function that passes a JSON-RPC call of a light client to the chain. Answers have at most most
 // bytes.
 func Forward(rpc []string, most int64) (func(ctx context.Context, call []byte) ([]byte, error), error) {
 	f, err := forward.New(rpc, most)

@@ -12,14 +12,14 @@ import (
 )
 
 const (
-	// codeEvery is how often the chain is asked whether the program is still the one that the genesis names.
+	// codeEvery is the interval of comparisons of the program on the chain with the genesis.
 	codeEvery = 10 * time.Minute
-	// codeRetry is how long after it could not be asked.
+	// codeRetry is the delay after a failed read.
 	codeRetry = 10 * time.Second
 )
 
-// ErrCode means that the network's program on the chain is not the one that the genesis names.
-var ErrCode = errors.New("the program on the chain is not the one that the genesis names")
+// ErrCode is returned if the network's program on the chain differs from the genesis.
+var ErrCode = errors.New("the program on the chain differs from the program in the genesis")
 
 // followCode compares the program's code on the chain with the genesis as soon as it can be read, and every ten
 // minutes from then on, until ctx ends. It returns ErrCode if they differ: the author of other code decides over
@@ -59,7 +59,7 @@ func (w *Watch) followCode(ctx context.Context) error {
 func checkCode(want sign.Hash, d svm.Deployed) error {
 	if !want.IsZero() && d.Code != want {
 		return fmt.Errorf("%w: code %s, deployed in slot %d, want %s by the genesis; "+
-			"do not join until its people say why", ErrCode, d.Code, d.Slot, want)
+			"do not join until its operators explain the change", ErrCode, d.Code, d.Slot, want)
 	}
 	return nil
 }
@@ -67,13 +67,13 @@ func checkCode(want sign.Hash, d svm.Deployed) error {
 func (w *Watch) logCode(d svm.Deployed) {
 	log := w.cfg.Log.With("program", w.cfg.Genesis.Program, "code", d.Code, "slot", d.Slot)
 	if w.cfg.Genesis.Code.IsZero() {
-		log.Warn("the genesis names no code: whatever the program does is taken for right")
+		log.Warn("the genesis names no code: the program is not verified")
 	}
 	switch {
 	case d.Final():
-		log.Info("the network's program is final: nobody can change it")
+		log.Info("the network's program is final: it cannot be changed")
 	case d.SingleKey():
-		log.Warn("the network's program can be changed by one key: whoever has it can take every deposit and stake",
+		log.Warn("the network's program can be changed by one key, which could take every deposit and stake",
 			"authority", d.Authority)
 	default:
 		log.Info("the network's program can be changed by another program, such as a multisig",

@@ -1,5 +1,5 @@
-// Package onchain is a peer's watch over its network's program on the chain: that its code is the one that the genesis
-// names, the rules that were voted for, and the peers that registered with a stake. A free network has none of it.
+// Package onchain watches the network's program on the chain: its code, which must match the genesis, its voted rules,
+// and the peers registered with a stake. A free network has no program.
 package onchain
 
 import (

@@ -69,8 +69,7 @@ func (w *Watch) Staked() func(context.Context) ([]peer.ID, error) {
 	}
 }
 
-// Stakes returns the stakes of peers: of all that are asked for, or of the first if the chain does not list
-// registrations.
+// Stakes returns the stakes of peers: of all in of, or of the first ones if the chain does not list registrations.
 func (w *Watch) Stakes(ctx context.Context, of []sign.Key) (map[sign.Key]market.Amount, error) {
 	if w.registry != nil {
 		if all, err := w.registry.Stakes(ctx, of); err == nil {
@@ -98,14 +97,14 @@ func (w *Watch) Bond(ctx context.Context, provider sign.Key) (sign.Key, market.A
 		return sign.Key{}, 0, err
 	}
 	stake := market.Amount(p.Stake)
-	if net.Account.Params.StakeMint != w.cfg.Genesis.Mint { // nobody here knows the rate between the two
+	if net.Account.Params.StakeMint != w.cfg.Genesis.Mint { // the rate between the two is unknown
 		stake = 0
 	}
 	return p.Owner, stake, nil
 }
 
-// ErrNoBonds means that nobody can judge on this network.
-var ErrNoBonds = errors.New("nobody bonds a stake on this network, so that no committee can be drawn: " +
+// ErrNoBonds is returned on a network without bonded stakes, which cannot have committees.
+var ErrNoBonds = errors.New("no stake is bonded on this network, so no committee can be drawn: " +
 	"audits need a program whose terms have votes")
 
 // Roster returns the set that committees of a window are drawn from, by the registrations on the chain.

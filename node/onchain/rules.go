@@ -10,15 +10,15 @@ import (
 )
 
 const (
-	// rulesEvery is how often the chain is asked whether the network's rules were changed.
+	// rulesEvery is the interval of reads of the network's rules.
 	rulesEvery = 5 * time.Minute
-	// rulesRetry is how long after it could not be asked.
+	// rulesRetry is the delay after a failed read.
 	rulesRetry = 10 * time.Second
 )
 
-// followRules compares the network's account on the chain with the genesis as soon as it can be read, and then learns
-// of rules that were voted for, until ctx ends. service.ErrConfig when account and genesis disagree about audits:
-// then this peer would judge, and be judged, by other windows than the program slashes by.
+// followRules compares the network's account on the chain with the genesis as soon as it can be read, and then applies
+// voted rules until ctx ends. It returns service.ErrConfig if account and genesis differ in audits: this peer's windows
+// would then differ from the program's.
 func (w *Watch) followRules(ctx context.Context) error {
 	checked := false
 	for {
@@ -54,7 +54,7 @@ func (w *Watch) checkAudits(p account.Params) error {
 	switch here := w.cfg.Genesis.AuditSlots; {
 	case uint64(p.AuditSlots) == here:
 	case p.AuditSlots == 0:
-		w.cfg.Log.Warn("lies in audits cost nobody its stake: the network's account on the chain has no audits, "+
+		w.cfg.Log.Warn("lies in audits are not slashed: the network's account on the chain has no audits, "+
 			"while the genesis has", "genesis", here)
 	default:
 		return fmt.Errorf("%w: the genesis has windows of audits of %d slots, the network's account on the chain "+

@@ -29,9 +29,9 @@ type Anchored struct {
 	Slot market.Slot `json:"slot"`
 }
 
-// CheckAnchors asks the chain whether every transaction of the proof had the network's program commit to exactly the
-// receipts of the Verdict. On a free network there is nobody to ask, and a proof with transactions is refused. The
-// errors are *BrokenRule and ErrChain.
+// CheckAnchors checks on the chain that every transaction of the proof commits to exactly the receipts of the Verdict,
+// by the network's program. On a free network a proof with transactions is refused. The errors are *BrokenRule and
+// ErrChain.
 func (v *Verdict) CheckAnchors(ctx context.Context, c Chain) error {
 	if v.Genesis.Free {
 		if len(v.Transactions) > 0 {
@@ -92,7 +92,7 @@ type ProgramAnchors interface {
 	AnchorIn(ctx context.Context, id chain.TxID) (account.Anchored, error)
 }
 
-// unread distinguishes a chain without the transaction from one that could not be asked.
+// unread distinguishes a chain without the transaction from an unreachable one.
 func unread(where string, err error) error {
 	if errors.Is(err, chain.ErrNotFound) {
 		return broken(RuleLanded, where, err)
@@ -109,7 +109,7 @@ func (v *Verdict) commits(where string, root sign.Hash, count uint64) error {
 }
 
 // accounts finds the accounts in which the buyer or one of the providers has the root of the Verdict's receipts. An
-// account has their root and their number. Nobody has to anchor: the program pays vouchers.
+// account has their root and their number. Anchoring is optional: the program pays vouchers.
 func (v *Verdict) accounts(ctx context.Context, c Chain) error {
 	if v.Receipts == 0 {
 		return nil

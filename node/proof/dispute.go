@@ -136,7 +136,7 @@ func (x *DisputeDetail) rows(row func(...any)) {
 		row("majority", "none")
 	}
 	if x.Again == nil {
-		row("not run again", "whose result is false: --program and --input run the work here")
+		row("not run again", "to find the false result, use --program and --input")
 		return
 	}
 	row("run again", fmt.Sprintf("exit code %d", x.Again.Result.Exit))

@@ -23,7 +23,7 @@ func (DoubleSale) Kind() Kind { return KindDoubleSale }
 // Encode implements Content.
 func (s DoubleSale) Encode() ([]byte, error) { return s.Marshal(), nil }
 
-// Hash implements Content: one for each two leases and unit, whichever of their receipts the proof has.
+// Hash implements Content. It depends on the two leases and the unit, not on the receipts in the proof.
 func (s DoubleSale) Hash() sign.Hash {
 	return sign.Sum([]byte("starling/evidence/v1"), s.A.Lease[:], s.B.Lease[:], s.Unit[:])
 }
@@ -91,7 +91,7 @@ func (s DoubleSale) Check(g market.Genesis) (Finding, error) {
 	}}, nil
 }
 
-// lasted is the length of so many slots; 0 if it is no sensible time.
+// lasted returns the duration between two slots; 0 if it is out of range.
 func lasted(from, to market.Slot, millis uint64) time.Duration {
 	const most = 1 << 30 // slots
 	n := uint64(to - from)

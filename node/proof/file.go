@@ -20,8 +20,8 @@ const (
 // ErrFile reports bytes that are no proof file.
 var ErrFile = errors.New("not a proof file")
 
-// File is a proof with the genesis of its network: the content of a file that anybody can check. Digest finds accidents
-// only; the signatures in the proof find forgeries.
+// File is a proof with the genesis of its network: the content of a file that can be checked offline. Digest detects
+// accidental changes only; the signatures in the proof detect forgeries.
 type File struct {
 	Format  string         `json:"format"`
 	Genesis market.Genesis `json:"genesis"`

@@ -68,8 +68,8 @@ func (f Finding) Rows(row func(cells ...any)) {
 
 // onChain is a proof with something to check on chain.
 type onChain interface {
-	// checkChain asks the chain and completes the finding, Chain too. The errors are *BrokenRule and ErrChain. With a
-	// nil chain it completes as much as it can.
+	// checkChain reads the chain and completes the finding, including Chain. The errors are *BrokenRule and ErrChain.
+	// With a nil chain it completes the parts that need none.
 	checkChain(ctx context.Context, c Chain, f *Finding) error
 }
 
@@ -91,8 +91,8 @@ const (
 	StateKept       State = "kept"       // it was not submitted
 	StateSubmitting State = "submitting" // that was begun; the chain shows how far it came
 	StateTaken      State = "taken"      // this peer had the stake taken
-	StateSlashed    State = "slashed"    // somebody had, for this or for a later offence
-	StateExpired    State = "expired"    // it is older than the network lets evidence be
+	StateSlashed    State = "slashed"    // the stake was taken for this or a later offence
+	StateExpired    State = "expired"    // older than the network's limit for evidence
 )
 
 // Over reports whether the state is final. The zero State is not.
@@ -136,7 +136,7 @@ func EntryOf(c Content) Entry {
 	return Entry{Kind: c.Kind(), Hash: c.Hash(), Subjects: c.Subjects(), Proves: c.Summary()}
 }
 
-// StateText describes the state of an entry for people.
+// StateText describes the state of an entry for users.
 func (e Entry) StateText() string {
 	switch e.State {
 	case StateTaken:

@@ -23,7 +23,7 @@ func (Fraud) Kind() Kind { return KindFraud }
 // Encode implements Content.
 func (x Fraud) Encode() ([]byte, error) { return x.Marshal(), nil }
 
-// Hash implements Content: one for each answer that somebody lied in, whichever value or opening the proof has.
+// Hash implements Content. It depends on the false answer, not on the value or opening in the proof.
 func (x Fraud) Hash() sign.Hash {
 	offender, t, answer := x.Offender(), x.Answer.Target, x.Answer.Hash()
 	about := answer[:]
@@ -76,7 +76,7 @@ func (x Fraud) Check(g market.Genesis) (Finding, error) {
 	}}, nil
 }
 
-// says describes the false statement.
+// says returns a description of the false statement.
 func (x Fraud) says() string {
 	switch x.Lie.Kind {
 	case audit.TwoAnswers:

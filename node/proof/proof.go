@@ -1,5 +1,5 @@
-// Package proof is the vocabulary of things that peers prove to anybody: signed statements that a file carries, and
-// that a stranger checks without asking their owner.
+// Package proof has the kinds of public proofs: signed statements in a file that any peer can check without a request
+// to their owner.
 //
 //	kind         proves                                         kept by            also checked on chain
 //	receipts     the cost of a job                              the job's buyer    anchors of all receipts
@@ -11,8 +11,8 @@
 //	fraud        that a peer signed a false statement (audits)  node/proof/keep
 //	dispute      that providers signed different results        node/proof/keep
 //
-// A [Proof] is the encoded form, a [Content] the decoded one, a [File] is a proof with the genesis of its network,
-// and a [Finding] the result of a check. The package is pure: only CheckChain needs more than its arguments.
+// A [Proof] is the encoded form, a [Content] the decoded one, a [File] is a proof with the genesis of its network, and
+// a [Finding] the result of a check. The package is pure: only CheckChain needs more than its arguments.
 package proof
 
 import (
@@ -48,10 +48,10 @@ var (
 	ErrKind = errors.New("unknown kind of proof")
 	// ErrUnknown reports a proof that is not kept.
 	ErrUnknown = errors.New("no such proof")
-	// ErrUnsure reports a proof that this peer cannot judge, or judges otherwise than others may.
+	// ErrUnsure reports a proof that this peer cannot judge, or that other peers may judge differently.
 	ErrUnsure = errors.New("the proof cannot be judged here")
 	// ErrFull reports that there is no room for a proof about its subject.
-	ErrFull = errors.New("as many proofs are kept as there is room for")
+	ErrFull = errors.New("no room for further proofs about this subject")
 )
 
 // Content is a decoded proof.
@@ -76,7 +76,7 @@ type spec struct {
 	text    string // for people
 	most    int    // bytes of an encoded proof
 	json    bool   // the encoding is JSON, else a fixed layout
-	public  bool   // peers serve it to anybody; the others have private data of a buyer
+	public  bool   // peers serve it to any peer; other kinds have private data of a buyer
 	decode  func(body, anchor []byte) (Content, error)
 	checked string // by Check, in one line
 	left    string // unchecked; empty if nothing is
@@ -99,10 +99,10 @@ var specs = []spec{
 		"the beacon and the committee: they rest on the network's chain"},
 	{KindDoubleSale, 6, "one unit sold twice", verify.MaxConflict, false, true, plain(decodeDoubleSale),
 		"four signatures, two leases, one provider, a slot in common, the unit in both",
-		"whether the provider has anything at stake: proof submit asks the chain"},
+		"whether the provider has a stake: proof submit checks the chain"},
 	{KindFraud, 7, "a false statement in an audit", audit.MaxLie, false, true, plain(decodeFraud),
 		"the offender's signatures; the false value was computed again",
-		"whether the offender has anything at stake: proof submit asks the chain"},
+		"whether the offender has a stake: proof submit checks the chain"},
 	{KindDispute, 8, "different results of one work", replica.MaxDissent, false, false, plain(decodeDispute),
 		"each provider's signature of its result, for one work, in the last receipt of its lease", ""},
 }
@@ -134,16 +134,16 @@ func Kinds() (out []Kind) {
 	return out
 }
 
-// Public reports whether peers serve proofs of the kind to anybody. The others contain private data of a buyer.
+// Public reports whether peers serve proofs of the kind to any peer. The others contain private data of a buyer.
 func (k Kind) Public() bool {
 	s, err := specOf(k)
 	return err == nil && s.public
 }
 
-// MaxPublic bounds the encoding of a proof that peers serve to anybody, bytes.
+// MaxPublic bounds the encoding of a public proof, in bytes.
 const MaxPublic = audit.MaxRecord
 
-// Text describes a kind for people.
+// Text describes a kind for users.
 func (k Kind) Text() string {
 	s, err := specOf(k)
 	if err != nil {

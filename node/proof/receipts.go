@@ -219,7 +219,7 @@ func (l Lease) verify(d sign.Domain, where string) (LeaseVerdict, error) {
 		return v, broken(verify.RuleKeySet, where, err)
 	}
 	if l.Keys.Hash() != core.VoucherKeys {
-		return v, broken(verify.RuleKeySet, where, errors.New("the key set is not the one that the lease names"))
+		return v, broken(verify.RuleKeySet, where, errors.New("the key set differs from the lease's"))
 	}
 	final := false
 	if n := len(l.Receipts); n > 0 {
@@ -238,11 +238,11 @@ func (l Lease) verify(d sign.Domain, where string) (LeaseVerdict, error) {
 	var err error
 	switch {
 	case v.Final != final:
-		err = errors.New("a final receipt and a final voucher come together")
+		err = errors.New("a final receipt and a final voucher require each other")
 	case v.Final && v.Owed != v.Earned:
-		err = fmt.Errorf("the final voucher says %d base units, the final receipt %d", v.Owed, v.Earned)
+		err = fmt.Errorf("the final voucher is for %d base units, the final receipt for %d", v.Owed, v.Earned)
 	case v.Owed < v.Earned:
-		err = fmt.Errorf("the voucher says %d base units, the receipts %d", v.Owed, v.Earned)
+		err = fmt.Errorf("the voucher is for %d base units, the receipts for %d", v.Owed, v.Earned)
 	}
 	if err != nil {
 		return v, broken(RuleOwed, where, err)

@@ -8,7 +8,7 @@ import (
 	"github.com/starling-network/starling/verify/audit"
 )
 
-// ErrChain reports that the chain could not be asked, so that the anchors are neither right nor wrong.
+// ErrChain is returned if the chain cannot be read, so that the anchors are unverified.
 var ErrChain = errors.New("asking the chain")
 
 // Rules of a whole proof, beside those of its parts.
@@ -42,7 +42,7 @@ func (e *BrokenRule) Error() string {
 
 func (e *BrokenRule) Unwrap() error { return e.Err }
 
-// broken names the rule of err where it has one of its own, else the given one.
+// broken names the rule of err if it has one, else the given rule.
 func broken(rule verify.Rule, where string, err error) error {
 	if e, ok := errors.AsType[*verify.ChainError](err); ok {
 		return &BrokenRule{e.Rule, where, fmt.Errorf("receipt %d: %s", e.Seq, e.Detail)}

@@ -1,10 +1,9 @@
-// Package protocol names the direct streams between peers: the requests over
-// each, how large a message may be and how long an answer may take. Buyer and
-// provider share it, so that the two ends cannot drift apart.
+// Package protocol names the direct streams between peers: the requests over each, the maximum size of a message and
+// the timeout of an answer. Buyer and provider share it, so that the two ends cannot drift apart.
 //
-//	stream   from      to        asks                           answers
-//	ask      buyer     provider  an order                       a quote, or why not
-//	quote    any       any       to pass on a sealed quote for  nothing
+//	stream   from      to        request                        answer
+//	ask      buyer     provider  an order                       a quote, or a refusal
+//	quote    any       any       forward a sealed quote for     nothing
 //	                             a gossiped order (node/replies)
 //	lease    buyer     provider  reserve, sign, activate,       the hold, the signature,
 //	                             release                        done
@@ -17,22 +16,22 @@
 //	rsh      member    member    a program in the other's rank    its frames (node/live)
 //	                             of the same cluster
 //	meter    provider  buyer     co-sign a receipt              signature and next voucher
-//	guard    owner and guardian  word about a detached job      a signature, how it stands
+//	guard    owner and guardian  a message of a detached job    a signature, its standing
 //	         guardians
-//	audit    provider  member    a step of an audit (verify/    a nonce, in the end a verdict
+//	audit    provider  member    a step of an audit (verify/    a nonce, finally a verdict
 //	                             audit)
 //	record   any       any       an audit record by its hash,   the record, or the list
 //	                             or the list behind an offer
-//	anchored any       any       what it anchored of the leases their last receipts, and
-//	                             it bought, after a mark        audits to ask for
-//	rewards  any       any       what an epoch's rewards were    a part of it
-//	                             counted from (chain/rewards)
+//	anchored any       any       its anchored leases that it    their last receipts, and
+//	                             bought, after a mark           audits to request
+//	rewards  any       any       the table behind an epoch's    a part of it
+//	                             rewards (chain/rewards)
 //	probes   any       any       a record of a probe by its     the record, or the hashes
 //	                             hash, or which are public
-//	measure  buyer     provider  how far it is from others that  round trips, rates
+//	measure  buyer     provider  paths to other providers that  round trips, rates
 //	                             hold units for it (node/link)
-//	link     provider  provider  to be measured                 echoes
-//	coord    any       any       where it is in the network     its coordinate (node/coords)
+//	link     provider  provider  echoes and bytes of a test     echoes
+//	coord    any       any       its place in the network       its coordinate (node/coords)
 //	blob     any       any       a file by digest               the file (p2p/blob)
 package protocol
 
@@ -96,7 +95,7 @@ const (
 // CodeVoucher is the code with which a provider refuses the first voucher of a lease.
 const CodeVoucher = "voucher"
 
-// Ask asks a provider for a quote.
+// Ask requests a quote from a provider.
 var Ask = stream.Protocol[*marketpb.AskRequest, *marketpb.AskReply]{
 	Name: "ask", Version: 1, MaxRequest: MaxOrder, MaxResponse: MaxOrder, Deadline: QuickAnswer,
 }
@@ -122,27 +121,27 @@ var Meter = stream.Protocol[*nodepb.MeterRequest, *nodepb.MeterReply]{
 	Name: "meter", Version: 1, MaxRequest: MaxMeter, MaxResponse: MaxMeter, Deadline: QuickAnswer,
 }
 
-// Guard asks a guardian of a detached job.
+// Guard sends a request to a guardian of a detached job.
 var Guard = stream.Protocol[*nodepb.GuardRequest, *nodepb.GuardReply]{
 	Name: "guard", Version: 1, MaxRequest: MaxGuard, MaxResponse: MaxGuard, Deadline: QuickAnswer,
 }
 
-// Audit asks a member of a committee for its part in an audit.
+// Audit sends a step of an audit to a member of its committee.
 var Audit = stream.Protocol[*nodepb.AuditRequest, *nodepb.AuditReply]{
 	Name: "audit", Version: 1, MaxRequest: MaxAudit, MaxResponse: MaxOrder, Deadline: QuickAnswer,
 }
 
-// Proof asks a peer for a proof by its hash.
+// Proof requests a proof by its hash from a peer.
 var Proof = stream.Protocol[*nodepb.ProofRequest, *nodepb.ProofReply]{
 	Name: "proof", Version: 1, MaxRequest: MaxOrder, MaxResponse: MaxProof, Deadline: QuickAnswer,
 }
 
-// Anchored asks a peer for its anchored receipts.
+// Anchored requests a peer's anchored receipts.
 var Anchored = stream.Protocol[*nodepb.AnchoredRequest, *nodepb.AnchoredReply]{
 	Name: "anchored", Version: 1, MaxRequest: MaxOrder, MaxResponse: MaxAnchored, Deadline: QuickAnswer,
 }
 
-// Rewards asks a peer for a part of the table behind an epoch's rewards.
+// Rewards requests a part of the table behind an epoch's rewards.
 var Rewards = stream.Protocol[*nodepb.RewardsRequest, *nodepb.RewardsReply]{
 	Name: "rewards", Version: 1, MaxRequest: MaxOrder, MaxResponse: MaxRewards, Deadline: QuickAnswer,
 }
@@ -157,7 +156,7 @@ var Live = stream.Duplex[*nodepb.LiveRequest, *nodepb.LiveReply]{
 	Name: "live", Version: 1, MaxRequest: MaxLive, MaxResponse: MaxOrder, Deadline: liveDeadline,
 }
 
-// Coord asks a peer where it is in the network.
+// Coord requests a peer's coordinate.
 var Coord = stream.Protocol[*nodepb.CoordRequest, *nodepb.CoordReply]{
 	Name: "coord", Version: 1, MaxRequest: maxCoord, MaxResponse: maxCoord, Deadline: QuickAnswer,
 }
@@ -181,16 +180,16 @@ var Rsh = stream.Duplex[*nodepb.LiveRequest, *nodepb.LiveReply]{
 // liveDeadline bounds opening: the provider may have to connect to the program first.
 const liveDeadline = 10 * time.Second
 
-// Why an execution could not be started, as its reason says.
+// Reasons for a failed start of an execution.
 const (
-	// ReasonStart is the provider's trouble: another one may run it.
+	// ReasonStart is a problem of the provider: another provider may run it.
 	ReasonStart = "start"
 	// ReasonImage reports that the container image does not exist or differs from its digest.
 	ReasonImage = "image"
-	// ReasonProgram reports that the image is there, and its program cannot be started.
+	// ReasonProgram reports that the image was pulled, but its program cannot be started.
 	ReasonProgram = "program"
 	// ReasonInput reports that the URL of an input does not have it.
 	ReasonInput = "input"
-	// ReasonCredentials reports that the image's registry refused the credentials, or wants some.
+	// ReasonCredentials reports that the image's registry refused the credentials, or requires them.
 	ReasonCredentials = "credentials"
 )

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Credit bounds the work that all keys together begin on trust. A key takes one unit of it and gives it back when the
-// trust proves right; the other units come back in the course of time. Safe for concurrent use.
+// Credit bounds the work that all keys together begin on trust. A key takes one unit and returns it when its work is
+// paid; other units refill over time. Safe for concurrent use.
 type Credit[K comparable] struct {
 	most float64
 	over time.Duration
@@ -17,7 +17,7 @@ type Credit[K comparable] struct {
 	at    time.Time // spent is as of then
 }
 
-// NewCredit makes a credit of so many units. All of them come back within over.
+// NewCredit returns a credit of most units. A spent credit refills within over.
 func NewCredit[K comparable](most int, over time.Duration) *Credit[K] {
 	return &Credit[K]{most: float64(most), over: over, taken: map[K]bool{}}
 }

@@ -1,4 +1,4 @@
-// Package rates bounds how often each of many strangers may ask for something, in bounded memory.
+// Package rates limits the rate of requests of each of many strangers, in bounded memory.
 package rates
 
 import (
@@ -18,13 +18,13 @@ type Limiter[K comparable] struct {
 	m  map[K]*rate.Limiter
 }
 
-// New makes a limiter that lets every key through perSecond times a second after a burst, and remembers at most so
-// many keys at a time. While it remembers as many that are not quiet, new keys are not let through.
+// New returns a limiter that allows every key perSecond events a second after a burst, and remembers at most most keys.
+// While all of these are active, it refuses new keys.
 func New[K comparable](perSecond float64, burst, most int) *Limiter[K] {
 	return &Limiter[K]{perSecond: rate.Limit(perSecond), burst: burst, most: most, m: map[K]*rate.Limiter{}}
 }
 
-// Allow reports whether k may ask once more at the time now, and counts it.
+// Allow reports whether k may send one more request at the time now, and counts it.
 func (l *Limiter[K]) Allow(k K, now time.Time) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

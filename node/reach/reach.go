@@ -30,7 +30,7 @@ type Config struct {
 type NAT struct {
 	// Auto finds out whether the peer can be dialled, reserves places at relays if not, and punches holes.
 	Auto bool `yaml:"auto"`
-	// PortMap asks the router for a port by UPnP.
+	// PortMap requests a port from the router by UPnP.
 	PortMap bool `yaml:"portMap"`
 	// DialOutOnly listens on nothing; the peer is reached through relays.
 	DialOutOnly bool `yaml:"dialOutOnly"`
@@ -53,7 +53,7 @@ type Relay struct {
 // maxRelayMiB bounds Relay.DataMiB and Relay.MiBPerSecond, so that they fit in bytes.
 const maxRelayMiB = 1 << 40
 
-// DefaultRelay is the section of a peer that relays for nobody yet.
+// DefaultRelay returns the section of a peer without relaying.
 func DefaultRelay() Relay {
 	return Relay{
 		DataMiB: relay.DefaultData >> 20, Duration: relay.DefaultDuration, Circuits: relay.DefaultCircuits,

@@ -1,11 +1,11 @@
 // Package registry is the one list of on-chain registrations that all parts of a peer read: the parts that draw
-// committees, check rewards, accuse liars and weigh reputations. Listing is dear for an endpoint, so it is asked once
-// for all of them:
+// committees, check rewards, accuse liars and weigh reputations. Listing is expensive for an endpoint, so all of them
+// share one list:
 //
 //	audits, rewards, lies, evidence, reputation ──▶ Registry ──(one listing at a time, at most every Fresh)──▶ chain
 //
-// Its lists are at most Fresh old while the chain answers. While it does not, the last list is given until it is
-// Kept old, and then the error with its age.
+// Its lists are at most Fresh old while the chain answers. Otherwise it returns the last list until that is Kept old,
+// and then an error with the age.
 package registry
 
 import (
@@ -28,7 +28,7 @@ const (
 	Kept = 10 * time.Minute
 )
 
-// ErrStale means that the chain does not list registrations, and has not for too long to go by what it listed before.
+// ErrStale is returned if the chain does not list registrations and the last list is too old.
 var ErrStale = errors.New("the list of registrations is too old")
 
 // Chain lists all registrations of a network; a *solana.Ledger. Many public endpoints do not answer this.
@@ -45,8 +45,8 @@ type Config struct {
 	Log   *slog.Logger
 }
 
-// Registry gives the newest list that it has. It starts nothing: the caller that asks when the list is old lists the
-// chain, and the others that ask meanwhile wait for that.
+// Registry caches the list of registrations. It starts no goroutine: the first caller after the list is old reads the
+// chain, and concurrent callers wait for it.
 type Registry struct {
 	cfg  Config
 	turn chan struct{} // holds one while the chain is listed
@@ -54,15 +54,15 @@ type Registry struct {
 	mu    sync.Mutex
 	all   []account.Provider
 	at    time.Time // all is of then; zero while nothing was listed
-	tried time.Time // the chain was asked last
+	tried time.Time // the chain was read last
 	err   error     // the result of that
 }
 
-// New knows nothing yet.
+// New returns a registry without a list.
 func New(cfg Config) *Registry { return &Registry{cfg: cfg, turn: make(chan struct{}, 1)} }
 
-// known is the list without asking anybody; false when the chain is to be asked. After a failure it is asked again a
-// Fresh later.
+// known returns the cached list. It reports false if the list must be read from the chain. After a failure it reports
+// false again after Fresh.
 func (r *Registry) known() (all []account.Provider, ok bool, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -102,7 +102,8 @@ func (r *Registry) Providers(ctx context.Context) ([]account.Provider, error) {
 	return all, err
 }
 
-// list asks the chain; the turn is the caller's. The error is ctx's, when that ended: nobody else has to wait for it.
+// list reads the list from the chain; the caller holds the turn. If ctx ended it returns ctx's error, so that other
+// callers do not wait.
 func (r *Registry) list(ctx context.Context) error {
 	lctx, cancel := context.WithTimeout(ctx, Timeout)
 	all, err := r.cfg.Chain.Providers(lctx)
@@ -124,7 +125,7 @@ func (r *Registry) list(ctx context.Context) error {
 	return nil
 }
 
-// Stakes are the stakes of peers: 0 for those that never registered. Errors: those of Providers.
+// Stakes returns the stakes of peers; an unregistered peer has 0. Its errors are those of Providers.
 func (r *Registry) Stakes(ctx context.Context, of []sign.Key) (map[sign.Key]market.Amount, error) {
 	all, err := r.Providers(ctx)
 	if err != nil {

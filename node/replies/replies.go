@@ -1,18 +1,17 @@
-// Package replies brings quotes back to buyers. An order names no address: a provider that answered an address in it
-// would send packets wherever a stranger wants. A quote goes back over the connections by which its order came, one
-// peer at a time, and nobody dials for it:
+// Package replies routes quotes back to buyers. An order names no address, because a stranger could direct packets to
+// any address by it. A quote returns over the connections by which its order came, one peer at a time, without new
+// connections:
 //
 //	buyer ── order ──▸ peer ── order ──▸ peer ── order ──▸ provider
 //	buyer ◂── box ──── peer ◂── box ──── peer ◂── box ──── provider
 //
-// A box is the quote and its offer, sealed to the key that the order names: a peer that passes it on reads the order's
-// id and nothing else.
+// A box is the quote and its offer, sealed to the key that the order names. A forwarding peer can read only the order's
+// id.
 //
-// Keys are free, and a box can be junk. What a peer passes on is bounded therefore: the quotes for one order, and of
-// these half of what others left for each neighbour; boxes a second, of one neighbour and of the strangers in one
-// network; those that wait or are on their way, by the standing of the peer that they go to (package admit). The
-// neighbours of one network that are strangers count as one. Whatever is over a limit is refused and forgotten: a quote
-// is no promise, and another provider's comes another way.
+// Keys are free, and a box can be junk. So forwarding is bounded: the quotes for one order, of which each neighbour
+// gets at most half of the room that others left; boxes per second, for one neighbour and for the strangers in one
+// network; and pending boxes, by the standing of the receiver (package admit). Strangers in one network count as one
+// neighbour. Boxes over a limit are refused and dropped: a quote is no promise, and others arrive by other routes.
 package replies
 
 import (
@@ -67,9 +66,9 @@ type Way struct {
 type Config struct {
 	Host    *p2p.Host
 	Network string // the network's tag
-	// Way returns the way of an order that this peer heard within Fresh, or that is its user's own.
+	// Way returns the way of an order that this peer received within Fresh, or of its user's own.
 	Way func(market.OrderID) (Way, bool)
-	// Take takes a quote for an order of this peer's own user, as a neighbour brought it.
+	// Take processes a quote that a neighbour delivered for an order of this peer's user.
 	Take func(via peer.ID, o market.OrderID, box []byte) error
 	Log  *slog.Logger
 }
@@ -78,7 +77,7 @@ type Config struct {
 type Stats struct {
 	Passed  uint64 // brought one peer nearer
 	Taken   uint64 // for orders of this peer's user
-	Refused uint64 // over a limit, or for an order that nobody knows
+	Refused uint64 // over a limit, or for an unknown order
 	Lost    uint64 // the next peer was gone, did not answer or refused
 }
 
@@ -141,10 +140,10 @@ func (r *Router) Run(ctx context.Context) error {
 	return nil
 }
 
-// errNoWay is for an order that was not heard here, or longer ago than quotes are passed on.
+// errNoWay is returned for an order that was not received here, or too long ago.
 var errNoWay = stream.Refuse("closed", "the order takes no more quotes")
 
-// Send seals a quote and the offer behind it to the order's key and sends them on their way. It waits for nobody.
+// Send seals a quote and its offer to the order's key and sends them along the order's way. It does not block.
 func (r *Router) Send(o market.Order, quote, offer []byte) error {
 	plain, err := proto.Marshal(&marketpb.Quoted{Quote: quote, Offer: offer})
 	if err != nil {
@@ -196,7 +195,7 @@ func (r *Router) pass(from peer.ID, o market.OrderID, box []byte, now time.Time)
 	return nil
 }
 
-// strangers returns the network of a peer that is nobody to this one; the zero prefix for all others.
+// strangers returns the network of a peer that is a stranger; the zero prefix for all others.
 func (r *Router) strangers(p peer.ID) netip.Prefix {
 	if p == r.cfg.Host.ID() || r.cfg.Host.Standing(p) != admit.Stranger {
 		return netip.Prefix{}
@@ -204,7 +203,7 @@ func (r *Router) strangers(p peer.ID) netip.Prefix {
 	return admit.NetworkOfPeer(r.cfg.Host.Network(), p)
 }
 
-// launch sends a box to a neighbour, beside whatever else is on its way there. It reports whether there was room.
+// launch sends a box to a neighbour, concurrently with other boxes. It reports whether there was room.
 func (r *Router) launch(to peer.ID, o market.OrderID, box []byte) bool {
 	free := r.places.Take(r.cfg.Host.Standing(to), r.strangers(to))
 	if free == nil {
@@ -271,5 +270,5 @@ func (r *Router) deliver(ctx context.Context, to peer.ID, p parcel) {
 	}
 }
 
-// Most is how many quotes for an order of so many leases are passed on.
+// Most returns the maximum number of forwarded quotes for an order of a number of leases.
 func Most(leases uint32) int { return min(2*match.MaxQuotes(leases), 1024) }

@@ -22,8 +22,8 @@ type tally struct {
 	of    map[party]int
 }
 
-// add counts one more of a party, which has half of what the others left of most at the most: however many parties
-// there are, the next one gets something.
+// add counts one more of a party. A party gets at most half of the room that the others left of most, so every new
+// party gets some.
 func (t *tally) add(p party, most int) bool {
 	if others := t.all - t.of[p]; 2*t.of[p] >= most-others {
 		return false

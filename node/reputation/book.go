@@ -23,9 +23,9 @@ const (
 	maxOwn, maxOthers, maxRecords = 8000, 26_000, 2000
 	// pass is the interval at which new facts are written.
 	pass = 2 * time.Second
-	// restFactor is how many times as long as it took to compute a View it is used while others' facts come in.
+	// restFactor is the lifetime of a View while others' facts arrive, as a multiple of the time of its computation.
 	restFactor = 20
-	// decaySteps is how many times in a half-life a View is computed anew though nothing is new.
+	// decaySteps is the number of computations of a View in a half-life without new facts.
 	decaySteps = 256
 	// stakeEvery is the interval of requests for stakes, stakeFor the time for which an answer counts, maxStakes bounds
 	// the remembered ones, stakeTimeout the wait for an answer.
@@ -98,10 +98,10 @@ type staked struct {
 	asked  time.Time
 }
 
-// learn adds a fact under a name, if it outweighs the known one; b.mu is held, or nobody else has b.
+// learn adds a fact under a name, if it outweighs the known one. b.mu is held, or b is not shared yet.
 func (b *Book) learn(n name, f reputation.Fact) (more bool) {
 	if _, mine := b.facts[name{own, f.ID}]; mine && n.source == others {
-		return false // that is known better
+		return false // this peer has better evidence
 	}
 	known := b.facts[n]
 	i := slices.IndexFunc(known, func(o reputation.Fact) bool {
@@ -198,14 +198,16 @@ func (b *Book) makeRoom(s source) {
 	}
 }
 
-// File takes in a receipt of a lease of this peer's own that both have signed. It waits for nothing; it may come again.
+// File records a receipt, signed by both parties, of one of this peer's own leases. It does not block, and may be
+// called again for a receipt.
 func (b *Book) File(l market.Lease, r verify.Receipt) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.kept(b.parties(l.Core), r)
 }
 
-// parties are provider and buyer of a lease of this peer's own: where a key of its job bought it, that is this peer.
+// parties returns provider and buyer of one of this peer's own leases. If a job's key bought it, the buyer is this
+// peer.
 func (b *Book) parties(c market.LeaseCore) [2]sign.Key {
 	if c.Provider != b.cfg.Self {
 		return [2]sign.Key{c.Provider, b.cfg.Self}
@@ -213,7 +215,7 @@ func (b *Book) parties(c market.LeaseCore) [2]sign.Key {
 	return [2]sign.Key{c.Provider, c.Buyer}
 }
 
-// kept takes in both sides of a receipt of this peer's own.
+// kept records a fact for each party of one of this peer's own receipts.
 func (b *Book) kept(of [2]sign.Key, r verify.Receipt) {
 	if of[0] == of[1] || r.Cumulative == 0 {
 		return
@@ -223,7 +225,8 @@ func (b *Book) kept(of [2]sign.Key, r verify.Receipt) {
 	}
 }
 
-// Failed notes that the other side broke a lease of this peer's own, as this peer saw it, and this peer's loss.
+// Failed records that the other party broke one of this peer's own leases, as observed by this peer, and this peer's
+// loss.
 func (b *Book) Failed(c market.LeaseCore, lost market.Amount) {
 	of := b.parties(c)
 	f := reputation.Fact{
@@ -244,7 +247,7 @@ func (b *Book) Failed(c market.LeaseCore, lost market.Amount) {
 	b.learn(name{own, f.ID}, f)
 }
 
-// SoldTwice takes in a proof, which must have been checked. All proofs about two leases are one.
+// SoldTwice records a checked proof. All proofs about the same two leases count once.
 func (b *Book) SoldTwice(c proof.DoubleSale) {
 	b.Record(reputation.Fact{
 		ID:   sign.Sum([]byte("starling/reputation/conflict"), c.A.Lease[:], c.B.Lease[:]),
@@ -276,7 +279,7 @@ func (b *Book) recordOf(f reputation.Fact, src Source) {
 	}
 }
 
-// look computes the View of a slot, or gives the last one; b.mu is held.
+// look computes the View of a slot, or returns the last one; b.mu is held.
 func (b *Book) look(now market.Slot) (*reputation.View, error) {
 	began := time.Now()
 	fresh := !b.stale || !b.own && began.Sub(b.built) < restFactor*b.took

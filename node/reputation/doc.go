@@ -6,7 +6,7 @@
 //	proofs of double sale, audit records                 ──┘
 //
 // A fact is a statement that both sides of a lease signed, a record that any holder can check, or an observation of
-// this peer. Reports of others about failures are hearsay and ignored. Facts of own leases have room of their own, so
-// that free leases do not drive them out. Of the leases of others those go first that the walk from this peer does not
-// reach, since they count nothing, and then the oldest.
+// this peer. Reports of others about failures are hearsay and ignored. Facts of own leases have separate room, so that
+// free leases do not displace them. Of others' leases, the ones that the walk from this peer does not reach are dropped
+// first, since they count nothing, and then the oldest.
 package reputation

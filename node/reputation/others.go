@@ -10,8 +10,8 @@ import (
 	"github.com/starling-network/starling/verify/notice"
 )
 
-// Heard takes the notice of a unit in an hour. It is no fact about anybody, since nothing shows that its receipts are
-// anchored, but the buyers in it can be asked.
+// Heard records the buyers in the notice of a unit in an hour. A notice is no fact, since it does not prove that its
+// receipts are anchored, but its buyers can be polled.
 func (b *Book) Heard(n notice.Notice) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -32,14 +32,14 @@ func (b *Book) Heard(n notice.Notice) {
 // Learn adds a receipt that others anchored. It must have been checked, on chain too. Learn reports whether it was new.
 func (b *Book) Learn(a chain.Testimony) bool {
 	if a.Receipt.Provider == b.cfg.Self || a.Receipt.Buyer == b.cfg.Self {
-		return false // that is known better
+		return false // this peer has better evidence
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.take(a)
 }
 
-// take is Learn; b.mu is held, or nobody else has b.
+// take implements Learn. b.mu is held, or b is not shared yet.
 func (b *Book) take(a chain.Testimony) (more bool) {
 	n, by := nameOf(a.Receipt), a.Receipt.Buyer
 	known := len(b.facts[n]) > 0
@@ -76,7 +76,7 @@ func (b *Book) makeRoomOf(by sign.Key, than market.Slot) bool {
 	return true
 }
 
-// Knows reports whether a lease of others is known as a receipt shows it, or better.
+// Knows reports whether the book has a lease of others with a receipt at least as late as r.
 func (b *Book) Knows(r verify.Receipt) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -94,8 +94,7 @@ func (b *Book) KnowsRecord(record sign.Hash) bool {
 	return b.read[record]
 }
 
-// readable returns the peers that can be asked: those that are connected, dealt with or reached, and the buyers that
-// notices name.
+// readable returns the peers that can be polled: connected, known or reached peers, and the buyers named in notices.
 func (b *Book) readable(connected []sign.Key) (known, heard []sign.Key) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

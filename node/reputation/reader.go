@@ -22,12 +22,12 @@ import (
 const (
 	// MaxPage is how many receipts one answer has, MaxRecords how many hashes of records.
 	MaxPage, MaxRecords = 16, 8
-	// readEvery is how often one peer is asked for one page.
+	// readEvery is the interval of requests for a page from one peer.
 	readEvery = 15 * time.Second
 	// readBusy is how long reading waits at most for orders that are in flight.
 	readBusy = 5 * time.Minute
-	// readAgain is the time until a peer is asked for new receipts, longer if it had none; readMore if it had more to
-	// show, readBad after it showed something false, readAway if it did not answer, and twice as long each time.
+	// readAgain is the time until the next request to a peer, longer if it had no new receipts. It is readMore if there
+	// are more pages, readBad after false data, and readAway without an answer, doubling each time.
 	readAgain, readMore, readBad, readAway = 10 * time.Minute, time.Minute, 24 * time.Hour, time.Minute
 	// maxAnchors bounds the transactions that are read from the chain for one page, maxRecordsRead the fetched records.
 	maxAnchors, maxRecordsRead = 4, 2
@@ -108,7 +108,7 @@ type Reader struct {
 
 	visits  map[sign.Key]visit
 	anchors map[chain.TxID]chain.Commitment
-	turns   int // how many peers were asked
+	turns   int // number of requests
 }
 
 // visit is how it stands with one peer.
@@ -146,12 +146,12 @@ func (r *Reader) Run(ctx context.Context) error {
 		}
 		waited = 0
 		if err := r.Turn(ctx); err != nil && ctx.Err() == nil {
-			r.cfg.Log.Debug("what a peer anchored is not read", "err", err)
+			r.cfg.Log.Debug("reading a peer's anchored leases failed", "err", err)
 		}
 	}
 }
 
-// Turn asks the peer that is due for longest for one page, if any is due.
+// Turn requests one page from the peer that is due for longest, if any is due.
 func (r *Reader) Turn(ctx context.Context) error {
 	of, ok := r.next(time.Now())
 	if !ok {
@@ -196,7 +196,7 @@ func (r *Reader) Turn(ctx context.Context) error {
 	return errors.Join(err, r.note(ctx, of, v))
 }
 
-// bad reports whether an error is the fault of the peer that was asked.
+// bad reports whether an error is the fault of the answering peer.
 func bad(err error) bool {
 	for _, b := range []error{
 		chain.ErrTestimony, chain.ErrUnanchored, market.ErrMalformed, chain.ErrMalformed, ErrOrder, ErrRecord,
@@ -216,7 +216,7 @@ var (
 	ErrRecord = errors.New("audit record proves nothing")
 )
 
-// read learns a page after a mark, and returns the mark up to which it is read. Receipts before a false one count.
+// read processes a page after a mark, and returns the mark up to which it was read. Receipts before a false one count.
 func (r *Reader) read(ctx context.Context, of sign.Key, at Mark, page Page) (Mark, error) {
 	if len(page.Receipts) > MaxPage || len(page.Records) > MaxRecords {
 		return at, fmt.Errorf("%w: %d receipts and %d records", ErrOrder, len(page.Receipts), len(page.Records))
@@ -334,8 +334,8 @@ func (r *Reader) note(ctx context.Context, of sign.Key, v visit) error {
 	return b.Commit(ctx, r.cfg.Store)
 }
 
-// next returns the peer that is overdue for longest: every other time one that is connected, dealt with or reached, so
-// that free keys do not keep those waiting.
+// next returns the peer that is overdue for longest. Every other time it picks a connected, known or reached peer, so
+// that free keys do not delay these.
 func (r *Reader) next(now time.Time) (sign.Key, bool) {
 	known, heard := r.cfg.Book.readable(r.cfg.Peers.Connected())
 	first, then := known, heard

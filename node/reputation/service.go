@@ -15,7 +15,7 @@ type Service struct {
 	decimals uint8
 }
 
-// NewService returns the service of a book on a network with a token of so many decimals.
+// NewService returns the service of a book on a network with a token of decimals decimals.
 func NewService(b *Book, decimals uint8) Service { return Service{b, decimals} }
 
 // Name implements service.Service.
@@ -23,10 +23,10 @@ func (Service) Name() string { return "reputation" }
 
 var (
 	descLeases = prometheus.NewDesc("starling_reputation_leases",
-		"Leases of this peer's own that count in the reputation of their other side, by its role and conduct.",
+		"Own leases that count in the reputation of the other party, by its role and conduct.",
 		[]string{"role", "conduct"}, nil)
 	descTokens = prometheus.NewDesc("starling_reputation_tokens",
-		"Tokens of those leases: settled with a side that kept them, or lost by one that failed them.",
+		"Tokens of these leases: settled with a party that kept them, or lost by one that failed them.",
 		[]string{"role", "conduct"}, nil)
 	descRecords = prometheus.NewDesc("starling_reputation_records",
 		"Audits and proofs that count in the reputation of providers, by kind.", []string{"kind"}, nil)

@@ -29,7 +29,7 @@ func TestMetrics(t *testing.T) {
 		ID: [32]byte{9}, Kind: reputation.AuditLate, Role: reputation.Provider, Subject: third, At: market.Slot(5),
 	})
 	const want = `
-# HELP starling_reputation_leases Leases of this peer's own that count in the reputation of their other side, by its role and conduct.
+# HELP starling_reputation_leases Own leases that count in the reputation of the other party, by its role and conduct.
 # TYPE starling_reputation_leases gauge
 starling_reputation_leases{conduct="failed",role="buyer"} 0
 starling_reputation_leases{conduct="failed",role="provider"} 1
@@ -45,7 +45,7 @@ starling_reputation_records{kind="audit late"} 1
 starling_reputation_records{kind="audit passed"} 0
 starling_reputation_records{kind="lied"} 0
 starling_reputation_records{kind="sold twice"} 0
-# HELP starling_reputation_tokens Tokens of those leases: settled with a side that kept them, or lost by one that failed them.
+# HELP starling_reputation_tokens Tokens of these leases: settled with a party that kept them, or lost by one that failed them.
 # TYPE starling_reputation_tokens gauge
 starling_reputation_tokens{conduct="failed",role="buyer"} 0
 starling_reputation_tokens{conduct="failed",role="provider"} 0.25

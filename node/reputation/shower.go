@@ -21,13 +21,13 @@ import (
 const (
 	// MaxShown is how many leases a peer shows: the newest.
 	MaxShown = 256
-	// showAtOnce is how many jobs are looked at in a turn.
+	// showAtOnce is the number of jobs processed in a turn.
 	showAtOnce = 8
 	// ShowAfter is the time from a lease's anchor until it is shown. Leases anchored earlier become known meanwhile.
 	ShowAfter = time.Minute
 )
 
-// Settled is a job that this peer bought and that is over.
+// Settled is an ended job that this peer bought.
 type Settled struct {
 	Job string
 	Tx  chain.TxID // that anchors its receipts
@@ -48,7 +48,7 @@ type ShowerConfig struct {
 
 // Own is the receipts and records that this peer anchored.
 type Own interface {
-	// Settled lists the jobs that are over and anchored.
+	// Settled lists the ended jobs with anchored receipts.
 	Settled() []Settled
 	// Receipts returns all receipts of a job, in the order of its anchor.
 	Receipts(ctx context.Context, job string) ([]verify.Receipt, error)
@@ -83,7 +83,7 @@ func OpenShower(ctx context.Context, cfg ShowerConfig) (*Shower, error) {
 	})
 }
 
-// add takes in the leases of a job; s.mu is held, or nobody else has s.
+// add adds the leases of a job. s.mu is held, or s is not shared yet.
 func (s *Shower) add(job string, leases []chain.Testimony) {
 	s.jobs[job] = true
 	s.list = append(s.list, leases...)
@@ -91,7 +91,7 @@ func (s *Shower) add(job string, leases []chain.Testimony) {
 	s.list = slices.Delete(s.list, 0, max(0, len(s.list)-MaxShown))
 }
 
-// Run learns of jobs that are over until ctx ends.
+// Run polls for ended jobs until ctx ends.
 func (s *Shower) Run(ctx context.Context) error {
 	tick := time.NewTicker(readEvery)
 	defer tick.Stop()
@@ -105,12 +105,12 @@ func (s *Shower) Run(ctx context.Context) error {
 			continue
 		}
 		if err := s.Turn(ctx); err != nil && ctx.Err() == nil {
-			s.cfg.Log.Debug("what this peer anchored is not shown yet", "err", err)
+			s.cfg.Log.Debug("showing this peer's anchored leases failed", "err", err)
 		}
 	}
 }
 
-// Turn looks at a few jobs that are over and not shown yet, and forgets those that are gone.
+// Turn shows a few ended jobs that are not shown yet, and drops removed jobs.
 func (s *Shower) Turn(ctx context.Context) error {
 	settled := s.cfg.Own.Settled()
 	s.mu.Lock()
@@ -146,7 +146,7 @@ func (s *Shower) Turn(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// show takes in a job: of each lease the last receipt.
+// show adds the last receipt of each lease of a job.
 func (s *Shower) show(ctx context.Context, j Settled) error {
 	receipts, err := s.cfg.Own.Receipts(ctx, j.Job)
 	if err != nil {

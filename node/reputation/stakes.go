@@ -11,7 +11,7 @@ import (
 	"github.com/starling-network/starling/verify/reputation"
 )
 
-// askStakes asks for the stakes of the providers that are known, of which the answer is old.
+// askStakes requests the stakes of known providers with an old answer.
 func (b *Book) askStakes(ctx context.Context) {
 	if b.cfg.Stakes == nil {
 		return
@@ -38,7 +38,7 @@ func (b *Book) askStakes(ctx context.Context) {
 	}
 }
 
-// dueStakes are the providers with stakes that are to be asked for, that of longest ago first.
+// dueStakes returns the providers with due stakes, the oldest answer first.
 func (b *Book) dueStakes(now time.Time) (due []sign.Key) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -22,7 +22,7 @@ type Asker struct {
 	Tag  string // of the network
 }
 
-// Ask asks one peer. market.ErrMalformed for an answer that cannot be.
+// Ask sends a request to one peer. It returns market.ErrMalformed for a malformed answer.
 func (a Asker) Ask(ctx context.Context, of sign.Key, after Mark) (Page, error) {
 	id, err := p2p.PeerIDFromKey(of)
 	if err != nil {

@@ -5,9 +5,8 @@
 //
 // It is HPKE base mode (RFC 9180) with DHKEM(X25519, HKDF-SHA256), HKDF-SHA256 and ChaCha20-Poly1305. A peer's Ed25519
 // key is turned into its X25519 key by the birational map (RFC 7748 §4.1), the seed into the scalar that Ed25519 signs
-// with (RFC 8032 §5.1.5), as age does for ssh-ed25519 keys. HPKE's info is an ASCII tag, the network and what the box
-// is for, so that a box opens nowhere but where it was meant to. A [Reply] is a key of its own, for what comes in
-// answer to one order.
+// with (RFC 8032 §5.1.5), as age does for ssh-ed25519 keys. HPKE's info is an ASCII tag, the network and the box's
+// purpose, so that a box opens only for that purpose. A [Reply] is a separate key, for the answers to one order.
 package sealed
 
 import (
@@ -25,7 +24,7 @@ import (
 var (
 	// ErrSealed means that a box was not sealed to this key for this purpose, or was changed on the way.
 	ErrSealed = errors.New("cannot be unsealed")
-	// ErrTooLarge means that a plain text is over MaxPlain.
+	// ErrTooLarge is returned for a plain text over MaxPlain.
 	ErrTooLarge = errors.New("too much to seal")
 )
 

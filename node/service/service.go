@@ -19,8 +19,8 @@ import (
 	"time"
 )
 
-// Service is one part of a peer. What it can do beside running, it shows by implementing [Starter], [io.Closer],
-// [Health], or an interface of the composing package; see [With].
+// Service is one part of a peer. For other abilities it implements [Starter], [io.Closer], [Health], or an interface of
+// the composing package; see [With].
 type Service interface {
 	// Name returns a short name for errors and health, unique within a list.
 	Name() string
@@ -35,7 +35,7 @@ type Starter interface {
 	Start(ctx context.Context) error
 }
 
-// Health is a service that can be out of order while it runs, such as one that does not reach the chain.
+// Health is a service that can fail while it runs, for example without a connection to the chain.
 type Health interface {
 	// Health returns the service's problem, or nil if the service is in order. It takes at most a few seconds.
 	Health() *Problem
@@ -129,8 +129,8 @@ type checked struct {
 func (c checked) Health() *Problem { return c.health() }
 
 // Run starts the services and runs them until ctx ends or one of them ends. It returns after all have stopped, each
-// within StopTimeout, with their errors under their names. It closes all but those that did not stop, also those that
-// it did not start.
+// within StopTimeout, with their errors under their names. It closes all services that have stopped or were not
+// started.
 func (l *List) Run(ctx context.Context) error {
 	if err := l.unique(); err != nil {
 		return errors.Join(err, l.Close())

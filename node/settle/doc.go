@@ -1,3 +1,3 @@
-// Package settle runs the state machines of chain/escrow: deposits, hires and claims. A [Keeper] journals their
-// steps, signs and sends their transactions, looks at the chain, and reports the outcome.
+// Package settle runs the state machines of chain/escrow: deposits, hires and claims. A [Keeper] journals their steps,
+// signs and sends their transactions, polls the chain, and reports the outcome.
 package settle

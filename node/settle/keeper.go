@@ -19,7 +19,7 @@ import (
 // Machine is a machine of chain/escrow: deposit.Deposit, deposit.Hire or claims.Claims.
 type Machine[M any] interface {
 	escrow.Machine[M]
-	// Next returns when it wants its next Ticked; zero means never.
+	// Next returns the time of its next Ticked; zero means never.
 	Next() time.Time
 }
 
@@ -39,12 +39,12 @@ func Define(kind string) Table { return journal.Define[string, Record](kind) }
 
 // Owner is the room whose machines a Keeper runs.
 type Owner[M any] interface {
-	// Restore reads a machine's state as the journal has it.
+	// Restore decodes a machine's journalled state.
 	Restore(ctx context.Context, state []byte) (M, error)
 	// Over reports whether nothing more will happen to a machine.
 	Over(m M) bool
-	// Notify gets all effects except those that the Keeper carries out, of each machine in order and one at a time.
-	// After a crash some come again. It must not wait for the machine.
+	// Notify receives all effects that the Keeper does not carry out, for each machine in order and one at a time.
+	// Effects may repeat after a crash. It must not wait for the machine.
 	Notify(name string, e escrow.Effect)
 	Observer
 }
@@ -79,7 +79,7 @@ type Keeper[M Machine[M]] struct {
 type kept[M Machine[M]] struct {
 	m     M
 	over  func(M) bool
-	begun bool // it had its first tick in this process, and repeated the effects that nobody may have had before
+	begun bool // it had its first tick in this process, and repeated the effects that may not have been delivered
 }
 
 // Step implements machine.Machine.
@@ -110,12 +110,12 @@ func NewKeeper[M Machine[M]](ctx context.Context, cfg KeeperConfig[M]) (*Keeper[
 	return k, err
 }
 
-// Run runs the machines until ctx ends, and returns after all that it started. Work under way goes on in the next
-// process.
+// Run runs the machines until ctx ends, and returns after all that it started. The next process resumes unfinished
+// work.
 func (k *Keeper[M]) Run(ctx context.Context) {
 	err := k.runner.Run(ctx)
 	switch {
-	case errors.Is(err, machine.ErrPanic): // a fault of the program: nothing goes on without its settlement
+	case errors.Is(err, machine.ErrPanic): // a fault of the program: no work may continue without its settlement
 		panic(err)
 	case err != nil:
 		k.cfg.Log.Error("settling ends until the peer is started again", "err", err)
@@ -134,8 +134,8 @@ func (k *Keeper[M]) Add(name string, m M) {
 	k.runner.Add(name, kept[M]{m: m, over: k.cfg.Owner.Over}, escrow.Ticked{})
 }
 
-// Drop removes a machine that is over and has nothing to do, and reports whether it did. Its journal record stays,
-// for the caller to delete; back adds the machine again.
+// Drop removes a machine that has ended and has no work, and reports whether it did. Its journal record stays, for the
+// caller to delete; back adds the machine again.
 func (k *Keeper[M]) Drop(name string) (back func(), ok bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -159,13 +159,13 @@ func (k *Keeper[M]) Get(name string) (M, <-chan struct{}, error) {
 // Post sends an event to a machine and does not wait. It returns ErrUnknown.
 func (k *Keeper[M]) Post(name string, ev escrow.Event) error { return k.runner.Post(name, ev) }
 
-// Ask sends an event to a machine, and returns when the step is in the journal, or why it never will be.
+// Ask sends an event to a machine, and returns once the step is in the journal, or an error.
 func (k *Keeper[M]) Ask(ctx context.Context, name string, ev escrow.Event) error {
 	_, err := k.runner.Ask(ctx, name, ev)
 	return err
 }
 
-// Until waits until a machine is as wanted, and returns it. It returns ErrUnknown.
+// Until waits until wanted returns true for a machine, and returns it. It returns ErrUnknown.
 func (k *Keeper[M]) Until(ctx context.Context, name string, wanted func(M) bool) (M, error) {
 	m, err := k.runner.Until(ctx, name, func(m kept[M]) bool { return wanted(m.m) })
 	return m.m, err

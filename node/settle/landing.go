@@ -15,22 +15,22 @@ type Landing struct {
 		Send(ctx context.Context, tx chain.Prepared) error
 		Status(ctx context.Context, tx chain.Prepared) (chain.TxStatus, error)
 	}
-	// Sign signs one and has it in the journal, in the place of one that can never land. The zero value: not now, wait
-	// was called with the reason. An error ends it all.
+	// Sign signs a transaction and journals it, replacing one that can never land. If it returns the zero value, it has
+	// called wait with the reason, and is called again. An error ends Run.
 	Sign func(ctx context.Context, wait func(error)) (chain.Prepared, error)
 	// Gone is called for a transaction that had no effect, or, when forgotten, one with an outcome that no endpoint
 	// remembers. It returns nil if the transaction's purpose is achieved, and chain.ErrNotFound if another one must be
 	// signed. After any other error it is called again.
 	Gone  func(ctx context.Context, tx chain.Prepared, forgotten bool) error
-	Every time.Duration    // between looks; while nothing can be signed up to maxRest times as long, doubling
+	Every time.Duration    // between polls; while nothing can be signed it doubles, up to maxRest times
 	Wait  func(why string) // called with each new reason
 }
 
 // maxRest times Every is the longest that a key without fees is left alone.
 const maxRest = 64
 
-// Run begins with what the journal has: the zero value when nothing was signed. It returns the transaction by which it
-// ended and its last known state: Finalized, or another one if Gone returned nil.
+// Run begins with the journalled transaction, or the zero value if none was signed. It returns the final transaction
+// and its last known state: Finalized, or another one if Gone returned nil.
 func (l Landing) Run(ctx context.Context, tx chain.Prepared) (chain.Prepared, chain.TxStatus, error) {
 	var said string
 	wait := func(why error) {

@@ -39,23 +39,23 @@ type Wallet interface {
 	// Purses reads accounts that orders name, at most escrow.MaxPurses, confirmed and in their order. It is one
 	// request.
 	Purses(ctx context.Context, accounts []sign.Key) ([]escrow.Purse, error)
-	// Provide sees to it that the ledger's key holds so many base units in a token account of its own, where it is not
-	// the owner of what it spends: the rest comes from the owner's. chain.ErrAllowance, chain.ErrFees.
+	// Provide ensures that the ledger's key holds need base units in a token account of its own. If it spends for
+	// another owner, the missing amount comes from the owner's account. It returns chain.ErrAllowance or chain.ErrFees.
 	Provide(ctx context.Context, need market.Amount) error
 }
 
-// Network is the program's account of the network. Its parameters never change: they are asked from the chain once and
-// then kept in the journal. Its rules change by vote: Update asks for them.
+// Network is the program's account of the network. Its parameters never change: they are read from the chain once and
+// then stored in the journal. Its rules change by vote: Update reads them.
 type Network struct {
 	genesis market.Genesis
 	chain   Chain
 	store   journal.Store
 
 	net    atomic.Pointer[escrow.Net]
-	asking chan struct{} // holds one token while the chain is asked
+	asking chan struct{} // holds one token while the chain is read
 }
 
-// NewNetwork asks nothing yet.
+// NewNetwork returns a Network. It sends no request.
 func NewNetwork(g market.Genesis, c Chain, s journal.Store) *Network {
 	return &Network{genesis: g, chain: c, store: s, asking: make(chan struct{}, 1)}
 }
@@ -68,8 +68,8 @@ type networkRecord struct {
 // networks has the account by its address.
 var networks = journal.Define[sign.Key, networkRecord]("network")
 
-// Get returns the network, from the journal or else from the chain, which is asked by one at a time: a
-// caller waits for the answer no longer than ctx.
+// Get returns the network from the journal, or else from the chain. One caller at a time reads the chain; others wait
+// for it until ctx ends.
 func (n *Network) Get(ctx context.Context) (escrow.Net, error) {
 	if net := n.net.Load(); net != nil {
 		return *net, nil

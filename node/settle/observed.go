@@ -21,9 +21,9 @@ type Landed struct {
 
 // Observer is notified of the views and transactions of machines, one at a time for each machine.
 type Observer interface {
-	// Looked gets each view at level Confirmed.
+	// Looked receives each view at level Confirmed.
 	Looked(name string, v escrow.View)
-	// Landed gets each transaction that is on chain.
+	// Landed receives each transaction that is on chain.
 	Landed(name string, l Landed)
 }
 
@@ -73,7 +73,7 @@ func (o *observed) Status(ctx context.Context, tx chain.Prepared) (chain.TxStatu
 	landed := s.State == chain.Confirmed || s.State == chain.Finalized
 	o.mu.Lock()
 	made, again := o.made[tx.ID], o.told[tx.ID]
-	if s.State.Final() { // nobody asks for it again
+	if s.State.Final() { // it is not requested again
 		delete(o.made, tx.ID)
 		delete(o.told, tx.ID)
 	} else if landed {

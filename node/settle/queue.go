@@ -41,8 +41,8 @@ func (k *Keeper[M]) queue(name string) *queue {
 	return q
 }
 
-// add adds an effect, and reports whether a call must be started for it. A push replaces one of the same transaction
-// that still waits: while the chain is slow, a machine goes on asking for it.
+// add adds an effect, and reports whether a call must be started for it. A push replaces a waiting one of the same
+// transaction, because a machine repeats its request while the chain is slow.
 func (q *queue) add(f escrow.Effect) (start bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -76,8 +76,8 @@ func (q *queue) next() (f escrow.Effect, ok bool) {
 	return f, true
 }
 
-// carry carries out the effects of a machine until there are none. Once ctx has ended it leaves the chain alone, but
-// Notify still gets its effects.
+// carry carries out the effects of a machine until there are none. Once ctx has ended it makes no calls to the chain,
+// but Notify still receives its effects.
 func (k *Keeper[M]) carry(ctx context.Context, name string, q *queue) {
 	for f, ok := q.next(); ok; f, ok = q.next() {
 		switch f.(type) {
@@ -89,9 +89,9 @@ func (k *Keeper[M]) carry(ctx context.Context, name string, q *queue) {
 	}
 }
 
-// ask carries out an effect on the chain, until the machine has taken the answer or ctx ends. While the journal fails,
-// the chain is asked again: a view or a signed transaction that waits for a full disk is out of date afterwards. So it
-// is if the machine panics over the answer, because it waits for one.
+// ask carries out an effect on the chain, until the machine has accepted the answer or ctx ends. While the journal
+// fails it repeats the request, because a waiting view or transaction becomes outdated. It also does so if the machine
+// panics over the answer, because the machine waits for one.
 func (k *Keeper[M]) ask(ctx context.Context, name string, l escrow.Ledger, f escrow.Effect) {
 	for ctx.Err() == nil {
 		var others []sign.Signer

@@ -1,5 +1,5 @@
 // Package slots keeps a peer's view of the chain's current slot. Leases, receipts and vouchers count slots, so a peer
-// needs the slot while the chain is out of reach: between two observations the clock goes on at the network's nominal
+// needs the slot while the chain is out of reach: between two observations the clock advances at the network's nominal
 // slot time. It never goes back, and its slots are journalled; so three bounds hold:
 //
 //   - the clock is at most Margin ahead of the newest final slot: it stops while the chain is halted or out of reach;
@@ -26,9 +26,9 @@ var (
 	// ErrUnknown reports that the chain has not been seen yet, so that the slot is unknown and nothing may be leased.
 	ErrUnknown = errors.New("the current slot is unknown: the chain has not answered yet")
 	// ErrAhead reports that the chain's endpoints returned a slot that it cannot have reached.
-	ErrAhead = errors.New("the chain's endpoints tell a slot that it cannot have reached yet")
+	ErrAhead = errors.New("the chain's endpoints returned a slot that it cannot have reached yet")
 	// ErrBehind reports that the chain's endpoints returned a final slot far below an earlier one.
-	ErrBehind = errors.New("the chain's endpoints tell a final slot far below the one that they told before")
+	ErrBehind = errors.New("the chain's endpoints returned a final slot far below an earlier one")
 )
 
 // Source returns the chain's tip. chain.Ledger is one.
@@ -101,7 +101,7 @@ func (c *Clock) Until(now time.Time, s market.Slot) time.Duration {
 	return time.Duration(s-cur) * c.slot
 }
 
-// Sync asks the source once.
+// Sync reads the source once.
 func (c *Clock) Sync(ctx context.Context) error {
 	start := time.Now()
 	tip, err := c.source.Tip(ctx)
@@ -114,13 +114,13 @@ func (c *Clock) Sync(ctx context.Context) error {
 	if err != nil {
 		c.err = err
 		if c.fails++; c.fails == 1 {
-			c.log.Warn("chain does not tell its slot; going on by the nominal slot time for a while",
+			c.log.Warn("reading the chain's slot failed; using the nominal slot time for a while",
 				"most", Margin, "err", err)
 		}
-		return fmt.Errorf("asking the chain for its slot: %w", err)
+		return fmt.Errorf("reading the chain's slot: %w", err)
 	}
 	if c.fails > 0 {
-		c.log.Info("chain tells its slot again", "missed", c.fails)
+		c.log.Info("the chain returns its slot again", "missed", c.fails)
 	}
 	c.fails = 0
 	return nil
@@ -158,8 +158,7 @@ func (c *Clock) Reachable() bool {
 	return !c.at.IsZero() && c.fails == 0
 }
 
-// Run asks the source until ctx ends: at every period, and every second while
-// the source has never answered.
+// Run polls the source until ctx ends: every period, and every second until its first answer.
 func (c *Clock) Run(ctx context.Context) error {
 	for {
 		tctx, cancel := context.WithTimeout(ctx, c.every)

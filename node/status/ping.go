@@ -25,7 +25,7 @@ func (s *Status) Ping(ctx context.Context, target string, count int) (api.PingRe
 	if err != nil {
 		return api.PingResult{}, &api.Error{
 			Status: 400, Code: "bad_peer", Message: err.Error(),
-			Hint: "starling peer ls lists those that are connected",
+			Hint: "starling peer ls lists the connected peers",
 		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, maxPingTime)

@@ -36,7 +36,7 @@ func KeyOf(name string) (sign.Key, error) {
 	if err != nil {
 		return sign.Key{}, &api.Error{
 			Status: 400, Code: "bad_peer", Message: err.Error(),
-			Hint: "starling peer ls lists those that are connected",
+			Hint: "starling peer ls lists the connected peers",
 		}
 	}
 	k, err := p2p.KeyFromPeerID(id)

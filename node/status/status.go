@@ -1,5 +1,5 @@
-// Package status describes a peer to its user: itself, the peers that it is connected to, their reputation, and the
-// offers that it knows of. Rooms add their part to the description of the peer.
+// Package status describes a peer to its user: itself, its connected peers, their reputation, and its known offers.
+// Rooms add their part to the description of the peer.
 package status
 
 import (

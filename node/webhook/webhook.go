@@ -1,6 +1,6 @@
 // Package webhook notifies addresses on the web of changes of a job's state. A delivery is journalled in the write that
-// changes the state, so that none is lost. It is tried until it is taken or given up, also by the next process of the
-// peer. It may therefore arrive twice, with the same Starling-Delivery.
+// changes the state, so that none is lost. It is retried until it is accepted or its tries are used up, also by the
+// next process of the peer. So it may arrive twice, with the same Starling-Delivery.
 //
 //	POST /hook HTTP/1.1
 //	Content-Type: application/json
@@ -316,7 +316,7 @@ func (q *Queue) try(ctx context.Context, d Delivery) {
 	q.poke()
 }
 
-// backoff is how long to wait after so many tries, from 1.
+// backoff returns the delay after a number of tries, from 1.
 func backoff(tries int) time.Duration {
 	d := firstWait
 	for range min(tries-1, 20) {
@@ -381,7 +381,7 @@ func (q *Queue) Check(address string) error {
 	return fmt.Errorf("%.80s: %w; set buy.webhooks.private in config.yaml to allow it", u.Host, ErrPrivate)
 }
 
-// mayDial looks at an address that a name has been resolved to.
+// mayDial checks an address that a name was resolved to.
 func (q *Queue) mayDial(address string) error {
 	if q.cfg.Private {
 		return nil

@@ -96,7 +96,7 @@ func TestClusterAdversaries(t *testing.T) {
 			"a lease with another buyer in it": {planFor(0, 1, m0, forged), "provider"},
 			"a key that is not in the lease":   {planFor(0, 1, m0, swapped), "does not name its key"},
 			"a signature that is none":         {planFor(0, 1, m0, unsigned), "provider"},
-			"the lease of another rank":        {planFor(0, 1, m0, elsewhere), "its lease is for rank 1"},
+			"the lease of another rank":        {planFor(0, 1, m0, elsewhere), "the lease is for rank 1"},
 			"the plan of another rank":         {planFor(1, 1, m0, m1), "not the lease that the plan comes under"},
 		} {
 			told(t, name, a.join(p, head, c.plan), "workload", c.words)
@@ -126,8 +126,8 @@ func TestClusterAdversaries(t *testing.T) {
 		if !n.Overlays.Reach(m0.Key, again.Key) || n.Overlays.Reach(m0.Key, m1.Key) {
 			t.Errorf("the lost one is still let in, or the new one is not: %v", n.Overlays.Ranks())
 		}
-		told(t, "the lost one is back", a.members(p, head, planFor(0, 4, m0, m1)), "plan", "epoch 1 is over")
-		told(t, "the plan before", a.members(p, head, planFor(0, 2, m0)), "plan-old", "3 is in force")
+		told(t, "the lost one is back", a.members(p, head, planFor(0, 4, m0, m1)), "plan", "epoch 1: already superseded")
+		told(t, "the plan before", a.members(p, head, planFor(0, 2, m0)), "plan-old", "want 3 or later")
 		if n.Overlays.Reach(m0.Key, m1.Key) {
 			t.Error("the lost one is let in again")
 		}

@@ -448,7 +448,7 @@ func TestEscrowRent(t *testing.T) {
 		rent := account.EscrowRent(1, 0) + account.TrancheRent(2) + svm.Rent(account.AnchorSize)
 		n.Programs.SetLamports(b.Key.Key(), rent+fees-1)
 		_, err = b.Node.Buyer().Submit(t.Context(), buyer.Submission{Spec: b.Job("work", 2, "1")})
-		want := fmt.Sprintf("need %d lamports, of which %d are rent and come back; the peer's key %s holds %d", rent+fees, rent, b.Key.Key(), rent+fees-1)
+		want := fmt.Sprintf("need %d lamports, of which %d are refundable rent; the peer's key %s holds %d", rent+fees, rent, b.Key.Key(), rent+fees-1)
 		if !errors.Is(err, buyer.ErrRefused) || !errors.Is(err, buyer.ErrFunds) || !strings.Contains(err.Error(), want) {
 			t.Errorf("without the rent: %v, want one that says that it %s", err, want)
 		}

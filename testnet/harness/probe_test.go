@@ -83,7 +83,7 @@ func TestProbes(t *testing.T) {
 					t.Error(err)
 				}
 			}
-			if shared := id != honest; strings.Contains(why, "its units are shared with somebody") != shared || slow != shared {
+			if shared := id != honest; strings.Contains(why, "the leased units are shared") != shared || slow != shared {
 				t.Errorf("shared: %t, slow records: %t\n%s", shared, slow, why)
 			}
 			if moved := r.Provider != cheat && r.Restarts == 1; id != honest && moved != (id == moving) {

@@ -255,7 +255,7 @@ func TestRogueProvider(t *testing.T) {
 				return nil, stream.Refuse("capacity", "changed its mind")
 			}
 		}},
-		{"holds nothing", "0 units held, 1 were asked", false, 0, func(r *rogue) {
+		{"holds nothing", "0 units held, want 1", false, 0, func(r *rogue) {
 			r.reserve = func(_ context.Context, req *marketpb.Reserve) (*marketpb.Held, error) {
 				return &marketpb.Held{Hold: req.Hold}, nil
 			}

@@ -118,7 +118,7 @@ func (o Operation) security() []object {
 	return []object{}
 }
 
-// Group is what the route is about: the first part of its path after the version.
+// Group returns the route's group: the first part of its path after the version.
 func (o Operation) Group() string {
 	parts := o.parts()
 	return parts[0]

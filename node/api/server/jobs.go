@@ -129,7 +129,7 @@ func BindRecords(of Records) []route.Bound {
 			part := ranklog.Query{Since: q.Since, Tail: q.Tail, Follow: q.Follow}
 			err := of.Log(r.Context(), q.ID, q.Rank, part, f)
 			if err != nil && f.begun {
-				panic(http.ErrAbortHandler) // frames have gone out: only a broken connection says that some are missing
+				panic(http.ErrAbortHandler) // frames were sent: only a broken connection signals that some are missing
 			}
 			return err
 		}),
@@ -138,8 +138,8 @@ func BindRecords(of Records) []route.Bound {
 }
 
 const (
-	// eventShare is the part of the time that sending one stream of events may take, as a divisor: the state of a job
-	// of a hundred ranks has 100 KiB, and changes with each of a thousand steps.
+	// eventShare bounds the share of time for sending one stream of events, as a divisor. The state of a job of a
+	// hundred ranks has 100 KiB, and changes with each of a thousand steps.
 	eventShare = 10
 	// eventPause is the longest pause between two events of a job that changes.
 	eventPause = time.Second
@@ -218,8 +218,8 @@ func (f *flusher) Write(b []byte) (int, error) {
 // Clusters is the buying side of jobs that are clusters.
 type Clusters interface {
 	Job(id string) (record.Job, error)
-	// ScaleWithin gives a cluster another number of members, and another budget unless that is 0, and returns when it
-	// has so many.
+	// ScaleWithin changes the number of members of a cluster, and its budget unless budget is 0. It returns when the
+	// cluster has size members.
 	ScaleWithin(ctx context.Context, id string, size uint32, budget market.Amount) (record.Job, error)
 	ClusterToken(id string) (string, error)
 	Paths(ctx context.Context, id string) ([]cluster.Path, error)

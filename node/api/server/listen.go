@@ -37,8 +37,8 @@ func open(addr, home string) (d door, err error) {
 		d.Listener, err = net.Listen("tcp", addr)
 		return d, err
 	}
-	// Made in a directory that nobody else may enter, so that there is no moment in which others may connect; then put
-	// in the place of the socket of a peer that was killed.
+	// The socket is created in a private directory, so that no other user can ever connect. It then replaces the socket
+	// of a killed peer.
 	within, err := os.MkdirTemp(home, ".api-")
 	if err != nil {
 		return d, err
@@ -95,7 +95,7 @@ func (d door) endpoint() api.Endpoint {
 	return api.Endpoint{URL: "http://" + d.Addr().String()}
 }
 
-// socketHost stands for the peer in URLs where a socket is connected to.
+// socketHost is the host in URLs of requests over the socket.
 const socketHost = "starling"
 
 // loopback refuses every address but one of loopback.

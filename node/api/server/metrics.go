@@ -59,8 +59,8 @@ func (m *MetricsServer) Run(ctx context.Context) error {
 	return nil
 }
 
-// guardMetrics lets in requests that name this machine: a page that a browser shows may have its own name lead here,
-// and has no token to need.
+// guardMetrics accepts only requests that name this machine. The route needs no token, so a web page could otherwise
+// read it by DNS rebinding.
 func guardMetrics(_ route.Operation, w http.ResponseWriter, r *http.Request, serve func(*http.Request) error) {
 	host, _, err := net.SplitHostPort(r.Host)
 	if err != nil {
@@ -69,7 +69,7 @@ func guardMetrics(_ route.Operation, w http.ResponseWriter, r *http.Request, ser
 	if ip := net.ParseIP(host); host != "localhost" && (ip == nil || !ip.IsLoopback()) {
 		route.Fail(w, &api.Error{
 			Status: http.StatusForbidden, Code: "not_local",
-			Message: "metrics are asked for by a loopback address or localhost",
+			Message: "host: want a loopback address or localhost",
 		})
 		return
 	}

@@ -38,7 +38,7 @@ func BindBlobs(of Blobs) []route.Bound {
 			w.Header().Set("Content-Type", "application/octet-stream")
 			w.Header().Set("Content-Length", strconv.FormatInt(n, 10))
 			if _, err := io.Copy(w, f); err != nil {
-				panic(http.ErrAbortHandler) // the answer has begun: only a broken connection says that it is not whole
+				panic(http.ErrAbortHandler) // the answer has begun: only a broken connection signals its end
 			}
 			return nil
 		}),
@@ -112,7 +112,7 @@ func BindPeer(of Peer) []route.Bound {
 	}
 }
 
-// Healthy is a peer that knows its health.
+// Healthy reports the health of a peer.
 type Healthy interface{ Health() api.Health }
 
 // BindHealth binds the route of the peer's health.

@@ -196,14 +196,14 @@ func copyIn(of Programs, w http.ResponseWriter, r *http.Request, q api.Unpack) e
 	return nil
 }
 
-// Limits on reading a body that nobody wants any more.
+// Limits on draining an unused body.
 const (
 	maxDrained = 256 << 20
 	drainTime  = 2 * time.Second
 )
 
-// detach gives a body. Its Close ends a Read that waits for a caller that sends no more. What is not read by then is
-// taken in and dropped until rest is closed.
+// detach returns a copy of a body. Its Close ends a Read that waits for the caller. The unread rest is then read and
+// dropped until rest is closed.
 func detach(body io.Reader) (detached io.ReadCloser, rest <-chan struct{}) {
 	r, w := io.Pipe()
 	over := make(chan struct{})

@@ -25,7 +25,7 @@ import (
 
 const headerWait = 10 * time.Second
 
-// Access knows API keys and the jobs that were submitted with them.
+// Access has the API keys and the jobs submitted with them.
 type Access interface {
 	// KeyOf returns the name of the API key that a token belongs to.
 	KeyOf(token string) (name string, ok bool)
@@ -118,7 +118,7 @@ func (s *Server) Run(ctx context.Context) error {
 
 func (s *Server) mux(routes []route.Bound) (http.Handler, error) {
 	routes = slices.DeleteFunc(slices.Concat(routes, bindSelf()), func(b route.Bound) bool {
-		return b.Access == route.Socket && s.ln.socket == "" // over TCP everybody on this machine could read it
+		return b.Access == route.Socket && s.ln.socket == "" // over TCP every user of this machine could read it
 	})
 	return route.Mux(routes, s.guard)
 }

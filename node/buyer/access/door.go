@@ -1,4 +1,4 @@
-// Package access lets users into the running programs of a job: it opens streams to them, copies files, and pauses
+// Package access connects users to the running programs of a job: it opens streams to them, copies files, and pauses
 // them.
 package access
 
@@ -40,7 +40,7 @@ type Config struct {
 	Log        *slog.Logger
 }
 
-// Door lets users into programs by the ids of their jobs.
+// Door gives users access to programs by the ids of their jobs.
 type Door struct {
 	jobs       Jobs
 	executions *executions.Client
@@ -109,8 +109,8 @@ func (d *Door) reach(id string, rank int) (*run.Job, executions.Execution, *leas
 	return p.Job, run.On(l, seq), l, nil
 }
 
-// Pause freezes the programs of all ranks until Resume: of those that run, and of those that begin meanwhile. It
-// returns the job when every provider has done so. Units stay held and are paid for, and timeouts.run goes on.
+// Pause freezes the programs of all ranks until Resume, including programs that start meanwhile. It returns the job
+// when every provider has done so. Units stay held and are paid for, and timeouts.run continues.
 func (d *Door) Pause(ctx context.Context, id string) (record.Job, error) {
 	p, err := d.jobs.Access(id)
 	if err != nil {
@@ -119,7 +119,7 @@ func (d *Door) Pause(ctx context.Context, id string) (record.Job, error) {
 	return p.set(ctx, true)
 }
 
-// Resume lets the programs of a paused job go on.
+// Resume resumes the programs of a paused job.
 func (d *Door) Resume(ctx context.Context, id string) (record.Job, error) {
 	p, err := d.jobs.Access(id)
 	if err != nil {

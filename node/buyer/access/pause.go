@@ -25,8 +25,7 @@ func (p *Programs) set(ctx context.Context, paused bool) (record.Job, error) {
 		return j, err
 	}
 	err := p.freeze(ctx, paused)
-	// A provider that cannot do it at all never will: the job is as it was. One that is silent hears it when it is
-	// back.
+	// If a provider refuses, the pause is undone. A silent provider receives the request when it is back.
 	var no *stream.Refused
 	if errors.As(err, &no) {
 		back := context.WithoutCancel(ctx)
@@ -37,7 +36,7 @@ func (p *Programs) set(ctx context.Context, paused bool) (record.Job, error) {
 	return p.Snapshot(), err
 }
 
-// pause notes that the programs are to be paused, or let go on. The caller, or Seen, requests it of the providers.
+// pause records that the programs are to be paused or resumed. The caller, or Seen, sends the request to the providers.
 func (p *Programs) pause(ctx context.Context, paused bool) error {
 	err := p.Request(ctx, func(req jobs.Req) error {
 		_, err := p.Ask(context.WithoutCancel(ctx), run.Event{Ev: jobs.PauseRequested{Req: req, Pause: paused}})
@@ -63,7 +62,7 @@ func (p *Programs) freeze(ctx context.Context, paused bool) error {
 			err = p.cfg.Executions.Pause(ctx, run.On(l, seq), paused)
 			var no *stream.Refused
 			if errors.As(err, &no) && (no.Code == stream.CodeBusy || no.Code == "execution") {
-				err = nil // it is told as soon as it runs; or it has ended
+				err = nil // it receives the request when it runs, or has ended
 			}
 			errs <- err
 		}()
@@ -75,14 +74,14 @@ func (p *Programs) freeze(ctx context.Context, paused bool) error {
 	return errors.Join(all...)
 }
 
-// Seen takes in the state of a rank's execution.
+// Seen processes the state of a rank's execution.
 func (p *Programs) Seen(rank int, ex *nodepb.Execution) {
 	p.See(rank, ex)
 	p.bring(rank, ex)
 }
 
-// bring has an execution that is not as the job is paused, or let go on: it began after the user said so, or its
-// provider or this peer was away then.
+// bring pauses or resumes an execution that differs from the job: it began after the user's request, or its provider or
+// this peer was away then.
 func (p *Programs) bring(i int, ex *nodepb.Execution) {
 	if ex.State != nodepb.ExecState_EXEC_STATE_RUNNING || ex.Paused == p.Snapshot().Paused {
 		return

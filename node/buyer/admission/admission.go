@@ -20,7 +20,7 @@ import (
 	work "github.com/starling-network/starling/node/workload"
 )
 
-// Rules are the rules by which a peer takes jobs. All fields are required unless they say otherwise.
+// Rules are the rules by which a peer accepts jobs. All fields are required unless marked optional.
 type Rules struct {
 	Genesis    market.Genesis
 	Clock      run.Clock
@@ -53,12 +53,12 @@ type Webhooks interface {
 
 // Wallet is the money that pays for jobs.
 type Wallet interface {
-	// Afford returns an error if the wallet cannot pay for a job that can cost so much and takes so many leases at a
-	// time. The job is empty for a new one.
+	// Afford returns an error if the wallet cannot pay need, the most that the job can cost, with that many leases at a
+	// time. The job is empty for a new job.
 	Afford(ctx context.Context, job string, need market.Amount, leases uint32) error
 }
 
-// Holder knows the files of API keys.
+// Holder reports the files of API keys.
 type Holder interface {
 	// Holds reports whether an API key may have a blob.
 	Holds(key string, c cid.Cid) bool
@@ -82,8 +82,8 @@ func (b Rules) Admit(ctx context.Context, sub record.Submission) (warning string
 	return warning, nil
 }
 
-// Local returns the job with a mark on the contents with URLs that this peer has too, and that the API key may read:
-// providers get them from here where no URL has them.
+// Local returns the job with marks on inputs by URL that this peer has too, and that the API key may read. Providers
+// fetch these from here if no URL has them.
 func (b Rules) Local(spec job.Job, key string) job.Job {
 	spec.Blobs = maps.Clone(spec.Blobs)
 	for source, bl := range spec.Blobs {
@@ -143,11 +143,11 @@ func (b Rules) check(ctx context.Context, spec job.Job) error {
 			b.Genesis.Network)
 	}
 	if spec.Guardians > 0 && (len(spec.Secrets) > 0 || spec.Registry != nil) {
-		return fmt.Errorf("%w: a job with secrets can have no guardians: whoever supervises it commands its program, "+
-			"and could have it tell them; leave out one of the two (--guardians 0)", record.ErrRefused)
+		return fmt.Errorf("%w: a job with secrets cannot have guardians: any supervisor commands the program "+
+			"and could read the secrets; remove the secrets or set --guardians 0", record.ErrRefused)
 	}
 	if !spec.Uploaded() {
-		return fmt.Errorf("%w: its files are not uploaded yet", record.ErrRefused)
+		return fmt.Errorf("%w: files of the job are not uploaded yet", record.ErrRefused)
 	}
 	for i, w := range spec.Webhooks {
 		if err := b.Webhooks.Check(w.URL); err != nil {
@@ -177,7 +177,7 @@ func (b Rules) check(ctx context.Context, spec job.Job) error {
 	return b.Wallet.Afford(ctx, "", need, spec.Count)
 }
 
-// Held refuses files that an API key has not uploaded, as if they were not there: it knows their CIDs and no more.
+// Held refuses files that an API key has not uploaded, as if they did not exist. Knowing a CID is no permission.
 func (b Rules) Held(spec job.Job, key string) error {
 	if key == "" {
 		return nil
@@ -195,7 +195,7 @@ func notUploaded(source, c string) error {
 	return fmt.Errorf("%w: %s: its content %s is not on this peer; upload it first", record.ErrRefused, source, c)
 }
 
-// checkModules refuses programs that no provider could run, where this peer can tell.
+// checkModules refuses invalid Wasm programs if this peer has a runtime that checks them.
 func (b Rules) checkModules(spec job.Job) error {
 	c, ok := b.Runtimes[job.RuntimeWasm].(runtime.Checker)
 	if !ok {
@@ -227,8 +227,8 @@ func (b Rules) checkModules(spec job.Job) error {
 	return nil
 }
 
-// carry refuses a job whose files cannot get to any provider, or returns what its user should know. It can tell
-// only of a light client, all of whose connections go through its entries.
+// carry refuses a job whose files cannot reach any provider, or returns a warning. It applies only to a light client,
+// because all connections of a light client go through entries.
 func (b Rules) carry(spec job.Job) (warning string, err error) {
 	if b.Carries == nil {
 		return "", nil

@@ -1,5 +1,5 @@
-// Package archive keeps the jobs of a buyer that are over and have left its memory. Their records are of kinds that are
-// not read at the start, except an Entry of each job, which is enough to find, to list and to count it.
+// Package archive stores the ended jobs of a buyer that are no longer in memory. Their records are not read at the
+// start, except one Entry for each job. An Entry is enough to find, list and count the job.
 package archive
 
 import (
@@ -140,7 +140,7 @@ func Puts(j Job) (all []store.Put, err error) {
 	return all, nil
 }
 
-// Add takes in the entry of a job that is in the journal.
+// Add adds the entry of a job that is in the journal.
 func (a *Archive) Add(e Entry, now time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

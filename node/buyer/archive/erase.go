@@ -16,8 +16,8 @@ import (
 // eraseBatch is how many records one write removes, about.
 const eraseBatch = 1000
 
-// Erase deletes what the journal has of a job, but neither the job nor its leases: the caller deletes
-// those afterwards, so that a crash in between leaves a job, which can be erased again.
+// Erase deletes the journal's records of a job, except the job and its leases. The caller deletes these afterwards, so
+// that after a crash the job can be erased again.
 func Erase(ctx context.Context, st store.Store, id string, bought []string) error {
 	var gone journal.Batch
 	mesh.Records.Delete(&gone, id)

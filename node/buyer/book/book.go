@@ -15,11 +15,11 @@ import (
 // maxProviders bounds the providers of a book. The one with the offers that expire first goes first.
 const maxProviders = 20_000
 
-// fresh is how long an answer counts as recent. A provider without a recent answer is not shown as there, and is asked
-// after those with one.
+// fresh is how long an answer counts as recent. A provider without a recent answer is not shown as online, and receives
+// orders after the others.
 const fresh = 2 * time.Minute
 
-// Known is one provider as this peer knows it: its latest offer of one class, and how it answers.
+// Known is the information about one provider: its latest offer of one class, and its response times.
 type Known struct {
 	Offer    market.Offer
 	Answered time.Time     // zero: never
@@ -71,7 +71,7 @@ func (b *Book) Add(o market.Offer) {
 	if o.Seq < old.Seq {
 		return
 	}
-	if !held && len(e.offers) >= market.MaxOffers { // a provider has fewer: the one that expires first is over
+	if !held && len(e.offers) >= market.MaxOffers { // a valid provider has fewer: drop the offer that expires first
 		var first market.Class
 		for c, other := range e.offers {
 			if first == "" || other.Expires.Before(e.offers[first].Expires) {
@@ -107,7 +107,7 @@ func (b *Book) evict() {
 	delete(b.m, oldest)
 }
 
-// Answered notes an answer of a provider after rtt. An rtt of 0 is a message that nobody asked for.
+// Answered notes an answer of a provider after rtt. An rtt of 0 marks an unsolicited message.
 func (b *Book) Answered(p sign.Key, now time.Time, rtt time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -29,7 +29,7 @@ type Config struct {
 
 // Wallet is the money that pays for jobs.
 type Wallet interface {
-	// Afford returns an error if the wallet cannot pay for a job that can cost so much and takes so many leases at a
+	// Afford returns an error if the wallet cannot pay need, the most that the job can cost, with that many leases at a
 	// time.
 	Afford(ctx context.Context, job string, need market.Amount, leases uint32) error
 }
@@ -54,12 +54,13 @@ type Changes struct {
 // New returns the changes of a job.
 func New(cfg *Config, j *run.Job) *Changes { return &Changes{Job: j, cfg: cfg} }
 
-// extendWait is how long the answer to Extend waits for providers; one that has not answered by then is asked on.
+// extendWait is how long the answer to Extend waits for providers. Requests to slower providers continue after the
+// answer.
 const extendWait = 8 * time.Second
 
-// Extend gives the job more time and, unless budget is zero, another budget. The leases it has are made longer where
-// their providers agree, and nothing is started anew. It returns ErrNotRunning for a job that is over; ErrRefused,
-// ErrFunds or ErrLimit when money or limits do not allow it.
+// Extend gives the job more time and, unless budget is zero, another budget. Its leases are extended where their
+// providers agree, and no program restarts. It returns ErrNotRunning for an ended job, and ErrRefused, ErrFunds or
+// ErrLimit if money or limits do not allow it.
 func (c *Changes) Extend(ctx context.Context, by time.Duration, budget market.Amount) (record.Extension, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -15,7 +15,7 @@ import (
 	"github.com/starling-network/starling/node/job"
 )
 
-// extend asks the job's machine for more time. longer is the job as it is to be.
+// extend requests more time from the job's machine. longer is the extended job.
 func (c *Changes) extend(ctx context.Context, longer record.Job, by time.Duration) (record.Extension, error) {
 	if _, err := c.cfg.Clock.Now(time.Now()); err != nil {
 		return record.Extension{}, fmt.Errorf("%w: %w; check the chain's RPC endpoint and try again",
@@ -97,8 +97,8 @@ func extra(r *run.Runner, st jobs.State, ask jobs.ExtendRequested) (sum market.A
 	return sum
 }
 
-// extensionOf returns the result of an extension, as far as it is known. asked are the leases for which successors were
-// asked, by the first lease of their line.
+// extensionOf returns the known result of an extension. asked has the leases with requested successors, by the first
+// lease of their line.
 func (c *Changes) extensionOf(st jobs.State, asked map[market.LeaseID]jobs.RenewLease) record.Extension {
 	j := c.Snapshot()
 	out := record.Extension{

@@ -101,7 +101,7 @@ func (c *Changes) affordScale(spec job.Job, n int) error {
 	return c.MakeRoom(n)
 }
 
-// scaleTo asks the machine for another size, and waits until it has it.
+// scaleTo requests another size from the machine, and waits until it is reached.
 func (c *Changes) scaleTo(spec job.Job, more bool) error {
 	return c.Request(c.Context(), func(req jobs.Req) error {
 		ask := func() error {

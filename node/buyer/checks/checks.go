@@ -1,9 +1,9 @@
 // Package checks has the results of a job computed again, and judges them.
 //
-// The check of each rank is a machine of its own, verify/replica: a block of the chain draws whether the result is
-// computed again, a replica is a job like any other, bought from the provider that the draw names, and the results of a
-// majority are right. This package carries out the effects of these machines, and journals their states in the job's
-// record before anything that depends on them leaves the peer.
+// The check of each rank is a state machine, verify/replica. A block of the chain draws whether the result is computed
+// again. A replica is a normal job, bought from the provider that the draw names. The results of a majority are right.
+// This package carries out the effects of these machines, and journals their states in the job's record before anything
+// that depends on them leaves the peer.
 package checks
 
 import (
@@ -32,11 +32,11 @@ const (
 	atOnce = 4
 	// slack is how much longer than a job's own times a replica is waited for: its last receipt, and the chain.
 	slack = 5 * time.Minute
-	// poll is how often the chain is asked for a block, and a replica for its state.
+	// poll is the interval of polls of the chain for a block, and of a replica's state.
 	poll = 250 * time.Millisecond
-	// mostPolls slows down: so many polls lie between two attempts at most.
+	// mostPolls is the maximum number of polls between two attempts, as the interval grows.
 	mostPolls = 32
-	// retry is how long after a failure of the journal a check goes on.
+	// retry is the delay after which a check continues after a failure of the journal.
 	retry = time.Second
 )
 
@@ -50,11 +50,11 @@ type Job interface {
 	Save(ctx context.Context, change func(*record.Job), steps ...trace.Step) error
 	// Leases returns the cores of the job's leases, by rank, by epoch and by id.
 	Leases() []market.LeaseCore
-	// Settled waits until a lease and its successors are settled, and returns the last of their final receipts that has
-	// an output, or else the first final one; zero if there is none.
+	// Settled waits until a lease and its successors are settled, and returns the last final receipt with an output, or
+	// else the first final receipt. It returns zero if there is none.
 	Settled(ctx context.Context, lease market.LeaseID) (verify.Receipt, error)
-	// Grant sets at most so much aside for a replica of a rank's result, and returns the amount. An error that wraps
-	// record.ErrRefused refuses it.
+	// Grant sets aside an amount up to most for a replica of a rank's result, and returns the amount. An error that
+	// wraps record.ErrRefused is a refusal.
 	Grant(ctx context.Context, rank int, attempt uint32, most market.Amount) (market.Amount, error)
 	// Judged journals a verdict, in one write with the changes, and reports the providers that gave wrong results.
 	Judged(ctx context.Context, v Judgement, changes []store.Put) error
@@ -104,9 +104,9 @@ type Config struct {
 	Buyer    replica.Party // this peer, and its owner
 	Store    journal.Store // has the trust in providers
 	Clock    Clock
-	Blocks   Blocks // by whose hashes the results are drawn; nil where no job is checked
+	Blocks   Blocks // whose hashes draw the results to check; optional: if nil, none is checked
 	Jobs     Jobs
-	Stakes   Stakes // optional; if nil, nobody has a stake
+	Stakes   Stakes // optional; if nil, no provider counts as staked
 	Disputes Disputes
 	Log      *slog.Logger
 }
@@ -123,8 +123,8 @@ func New(ctx context.Context, cfg Config) (*Checker, error) {
 	return &Checker{cfg, book}, err
 }
 
-// Check checks the results of all ranks of a job, as far as they are not checked. It returns when that is over, or ctx
-// has ended.
+// Check checks the results of all ranks of a job that are not checked yet. It returns when all are checked, or ctx has
+// ended.
 func (c *Checker) Check(ctx context.Context, j Job) {
 	var g errgroup.Group
 	g.SetLimit(atOnce)
@@ -144,7 +144,7 @@ func (c *Checker) Check(ctx context.Context, j Job) {
 			}
 		})
 	}
-	_ = g.Wait() // nobody fails
+	_ = g.Wait() // never fails
 }
 
 // now is the chain's slot.

@@ -91,10 +91,10 @@ func (r *rank) begin(ctx context.Context, v record.Verified) (replica.Check, []r
 		Params: replica.DefaultParams(patience), Trust: r.trust.Of(first.Provider),
 		Buyer: r.cfg.Buyer, Nonce: replica.Nonce(j.Nonce),
 	}, first.Committed, now)
-	if errors.Is(err, replica.ErrTerms) { // its own provider: there is nobody to deceive
+	if errors.Is(err, replica.ErrTerms) { // the buyer is the provider: it cannot deceive itself
 		own := replica.Verdict{
 			State: replica.Unverified, Results: []replica.Committed{first.Committed}, Right: -1,
-			Reason: "it was computed by a provider of the buyer's own",
+			Reason: "the provider belongs to the buyer",
 		}
 		return c, []replica.Effect{replica.Ended{Verdict: own}}, nil
 	}
@@ -144,7 +144,7 @@ func (r *rank) awaitBlock(ctx context.Context, from market.Slot, c replica.Check
 	}
 }
 
-// replicate has the rank's work done once more, by a job of its own, and returns the result. The job is found by the
+// replicate has the rank's work done once more, by a separate job, and returns the result. The job is found by the
 // attempt, so that after a crash it is not bought again.
 func (r *rank) replicate(ctx context.Context, e replica.Replicate, c replica.Check) (replica.Event, error) {
 	if err := wait(ctx, poll*time.Duration(min(mostPolls, e.Attempt*e.Attempt))); err != nil {
@@ -223,8 +223,8 @@ func (r *rank) ended(ctx context.Context, of Job, attempt uint32, outcome record
 	return e, nil
 }
 
-// judge applies a verdict, in one write: the result that is right, the records of the providers that gave them, and the
-// outcome where there is none.
+// judge applies a verdict, in one write: the result that is right, the records of the providers, and the outcome if no
+// result is right.
 func (r *rank) judge(ctx context.Context, state []byte, v replica.Verdict) error {
 	gave := r.given(ctx, v)
 	evidence, err := r.dissent(ctx, gave)

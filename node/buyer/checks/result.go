@@ -26,7 +26,7 @@ import (
 const (
 	// bondTimeout bounds finding the stakes of the providers that could run a replica.
 	bondTimeout = 5 * time.Second
-	// bondsAtOnce is how many are asked for at a time.
+	// bondsAtOnce bounds the concurrent requests for bonds.
 	bondsAtOnce = 8
 )
 
@@ -40,7 +40,7 @@ type result struct {
 }
 
 // result waits for the last receipt of the lease of rank i of a job, and compares the output that its provider signed
-// there with the one that it gave.
+// there with the output that it delivered.
 func (c *Checker) result(ctx context.Context, of Job, i int) (result, error) {
 	j := of.Snapshot()
 	w, err := record.Workload(j, i)
@@ -82,13 +82,13 @@ func (c *Checker) result(ctx context.Context, of Job, i int) (result, error) {
 	return r, nil
 }
 
-// given returns the results of a verdict with their signatures; nil for one that is not available any more.
+// given returns the results of a verdict with their signatures. An unavailable result is nil.
 func (r *rank) given(ctx context.Context, v replica.Verdict) []*result {
 	out := make([]*result, len(v.Results))
 	take := func(of Job, i int) {
 		got, err := r.result(ctx, of, i)
 		if err != nil {
-			r.cfg.Log.Info("a result that was checked is not there any more", "job", of.Snapshot().ID, "err", err)
+			r.cfg.Log.Info("a checked result is no longer available", "job", of.Snapshot().ID, "err", err)
 			return
 		}
 		if at := slices.IndexFunc(v.Results, func(c replica.Committed) bool { return c.Lease == got.Lease }); at >= 0 {
@@ -126,8 +126,8 @@ func (r *rank) dissent(ctx context.Context, gave []*result) (string, error) {
 	return r.cfg.Disputes.KeepDispute(ctx, d)
 }
 
-// owner returns the wallet that answers for a provider, and its stake: the wallet behind the stake, or else the one
-// that the provider is paid to.
+// owner returns the wallet liable for a provider, and its stake: the wallet behind the stake, or else the provider's
+// payout wallet.
 func (c *Checker) owner(ctx context.Context, p, payout sign.Key) (owner sign.Key, stake market.Amount) {
 	if c.cfg.Stakes == nil {
 		return payout, 0
@@ -168,7 +168,7 @@ func (c *Checker) Draw(ctx context.Context, r record.Replica, res match.Result) 
 			return nil
 		})
 	}
-	_ = g.Wait() // nobody fails
+	_ = g.Wait() // never fails
 	res.Ranked, res.Newcomers = nil, nil
 	for _, p := range replica.Pick(r.Seed, r.Attempt, all, r.Not) {
 		res.Ranked = append(res.Ranked, by[p])

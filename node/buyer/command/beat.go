@@ -27,7 +27,7 @@ func (d *Command) standing(st jobs.State) (guardian.State, error) {
 	return guardian.State{Bytes: b, Over: st.Phase >= jobs.Settling, Files: voice.Kept(j)}, err
 }
 
-// Follow begins or ends the heartbeats, and ends the search for guardians, as the job's state wants it.
+// Follow begins or ends the heartbeats, and ends the search for guardians, as the job's state requires.
 func (d *Command) Follow(st jobs.State) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -61,7 +61,7 @@ func (d *Command) silenceLocked() {
 }
 
 // beat sends heartbeats with the standing of the job to its guardians, until ctx ends. It reports the loss of command.
-// Once the job's work is over it sends only news: nobody need supervise it any more.
+// Once the job's work has ended it sends only changes, because the job needs no supervision then.
 func (d *Command) beat(ctx context.Context) {
 	timing := guardian.TimingOf(d.cfg.Genesis)
 	var told []byte
@@ -97,7 +97,7 @@ func (d *Command) beat(ctx context.Context) {
 			told = st.Bytes
 			d.held(ctx)
 		case ctx.Err() == nil:
-			d.cfg.Log.Debug("guardians were not told how a job stands", "job", d.ID, "err", err)
+			d.cfg.Log.Debug("sending a job's standing to its guardians failed", "job", d.ID, "err", err)
 		}
 		if err == nil && !news && kept && !d.Mine && now.Done() {
 			d.parts.Ended() // its owner settles it
@@ -115,8 +115,8 @@ const (
 	handedOver
 )
 
-// held notes that the guardians know of a lease for each rank, that the escrow they are paid from is on chain, and that
-// they have the job's files: from then on the job goes on without this peer.
+// held records that the guardians have a lease for each rank and the job's files, and that the escrow that pays them is
+// on chain. From then on the job continues without this peer.
 func (d *Command) held(ctx context.Context) {
 	j := d.Snapshot()
 	if j.Detached.Held || j.State != record.Running || j.Detached.Escrow == nil || !d.Mine {
@@ -142,7 +142,7 @@ func (d *Command) held(ctx context.Context) {
 		return
 	}
 	d.Trace.Add(trace.Step{At: time.Now(), Kind: trace.Guarded,
-		Detail: "from now on the job goes on without this peer"})
+		Detail: "from now on the job continues without this peer"})
 	if err := d.Save(ctx, func(j *record.Job) {
 		j.Detached = j.Detached.Clone()
 		j.Detached.Held = true
@@ -151,7 +151,7 @@ func (d *Command) held(ctx context.Context) {
 	}
 }
 
-// Dismiss lets the guardians of a job forget it whose owner has all that it wants.
+// Dismiss lets the guardians delete a job once its owner has all of its data.
 func (d *Command) Dismiss() {
 	d.cfg.Tasks.Go(func() {
 		defer d.parts.Ended()
@@ -163,7 +163,7 @@ func (d *Command) Dismiss() {
 		call, done := context.WithTimeout(d.Context(), d.cfg.LostAfter)
 		defer done()
 		if err := panel.Dismiss(call); err != nil {
-			d.cfg.Log.Debug("guardians that could not be told forget a job by themselves", "job", d.ID,
+			d.cfg.Log.Debug("dismissing guardians failed; they delete the job when its time has passed", "job", d.ID,
 				"err", err)
 		}
 	})

@@ -1,7 +1,7 @@
-// Package command commands a job with guardians. It finds them and hands the job to them, sends them heartbeats with
-// the standing that the next supervisor goes on from, and dismisses them in the end.
+// Package command commands a job with guardians. It finds them and hands the job to them, and sends them heartbeats
+// with the standing that the next supervisor needs. In the end it dismisses them.
 //
-//	Engage ──▸ Follow: heartbeats ──▸ the guardians have the files: the job goes on without this peer
+//	Engage ──▸ Follow: heartbeats ──▸ the guardians have the files: the job continues without this peer
 //	                       └── superseded: the job's machine loses the command, see package takeover
 package command
 
@@ -35,14 +35,14 @@ type Config struct {
 	Files     Files
 	Blobs     work.Blobs
 	Escrows   Escrows
-	LostAfter time.Duration // a peer that is silent for so long is lost
+	LostAfter time.Duration // silence after which a peer counts as lost
 	Tasks     leases.Tasks
 	Log       *slog.Logger
 }
 
 // Search finds guardians for jobs.
 type Search interface {
-	// Guardians asks known peers whether they guard the job, and chooses among the willing ones. Peers that agreed
+	// Guardians polls known peers for guardians of the job, and chooses among the willing ones. Peers that agreed
 	// before and then refused come last.
 	Guardians(ctx context.Context, j record.Job, unwilling []sign.Key) ([]guardian.Member, error)
 }
@@ -53,7 +53,7 @@ type Files interface {
 	Grant(to peer.ID, c cid.Cid)
 }
 
-// Escrows knows the escrows of jobs.
+// Escrows holds the escrows of jobs.
 type Escrows interface {
 	// Escrows returns the escrows of a job, the first one first.
 	Escrows(job string) []record.Escrow
@@ -75,8 +75,8 @@ type Command struct {
 
 	mu       sync.Mutex
 	voice    *voice.Guarded
-	engaging context.CancelFunc // ends the search for guardians; nil: there is none
-	beating  context.CancelFunc // ends the heartbeats; nil: there are none
+	engaging context.CancelFunc // ends the search for guardians; nil if no search runs
+	beating  context.CancelFunc // ends the heartbeats; nil if none are sent
 }
 
 // New returns the command of a job that has a voice of its own.

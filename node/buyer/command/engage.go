@@ -62,7 +62,7 @@ func (d *Command) engage(ctx context.Context) error {
 
 func (d *Command) engageOnce(ctx context.Context) error {
 	j := d.Snapshot()
-	// Its files may be large, and one that never has them is not the last.
+	// The files may be large. If one guardian never receives them, there is time for another.
 	ctx, cancel := context.WithTimeout(ctx, j.Spec.Timeouts.Queue/2)
 	defer cancel()
 	if len(j.Detached.Guardians) == 0 {
@@ -96,12 +96,12 @@ func (d *Command) engageOnce(ctx context.Context) error {
 	for _, m := range j.Detached.Guardians {
 		names = append(names, m.Key.Short())
 	}
-	detail := fmt.Sprintf("by %v, %d of whom decide", names, d.Voice().Keys().Threshold)
+	detail := fmt.Sprintf("by %v, threshold %d", names, d.Voice().Keys().Threshold)
 	d.Trace.Add(trace.Step{At: time.Now(), Kind: trace.Guarded, Detail: detail})
 	return nil
 }
 
-// engagement is the job as handed to its guardians, who may read its files from then on.
+// engagement returns the job as handed to its guardians. From then on the guardians may read its files.
 func (d *Command) engagement(j record.Job) (e guardian.Engagement, err error) {
 	until := j.Created.Add(j.Spec.Timeouts.Queue + j.Spec.Timeouts.Run + voice.KeptFor)
 	e = guardian.Engagement{Key: d.Voice().Secret(), Until: until}
@@ -126,8 +126,8 @@ func (d *Command) engagement(j record.Job) (e guardian.Engagement, err error) {
 	return e, nil
 }
 
-// complete returns once the guardians have the job's files, which they fetch when their wages are on chain. It says
-// false if that fails.
+// complete returns true once the guardians have the job's files, which they fetch when their wages are on chain. It
+// returns false if that fails.
 func (d *Command) complete(ctx context.Context) bool {
 	e, err := d.engagement(d.Snapshot())
 	e.Complete = true
@@ -140,11 +140,11 @@ func (d *Command) complete(ctx context.Context) bool {
 	return err == nil
 }
 
-// anew has a job look for other guardians. Nothing was signed in its name yet. It gets another key, since the guardians
-// that accepted it did so for the old one.
+// anew starts a search for other guardians. Nothing was signed for the job yet. It gets another key, because the
+// guardians that accepted it hold the old key.
 func (d *Command) anew(ctx context.Context, j record.Job, why error) error {
 	d.Trace.Add(trace.Step{At: time.Now(), Kind: trace.Guarded,
-		Detail: "others are looked for: " + record.Clean(why.Error())})
+		Detail: "searching for other guardians: " + record.Clean(why.Error())})
 	call, done := context.WithTimeout(ctx, dismissTime)
 	_ = d.panel().Dismiss(call)
 	done()
@@ -172,10 +172,10 @@ func (d *Command) anew(ctx context.Context, j record.Job, why error) error {
 const (
 	// dismissTime bounds the dismissal of guardians that did not all take the job.
 	dismissTime = 3 * time.Second
-	// retry is how often guardians are looked for again.
+	// retry is the interval between searches for guardians.
 	retry = time.Second
-	// engageTime is how long enough guardians are looked for: a job that finds none fails at once, as one does that
-	// nobody takes.
+	// engageTime bounds the search for enough guardians. A job without guardians then fails at once, like a job without
+	// an offer.
 	engageTime = 8 * time.Second
 )
 

@@ -24,17 +24,17 @@ const (
 	// RouteStandby is the route of a quote for a job's first order by a provider that stands by.
 	RouteStandby = "standby"
 
-	routeOffer = "offer" // no quote came: the offer says enough
+	routeOffer = "offer" // no quote came: the offer suffices
 )
 
-// Quoted is one quote as it came in.
+// Quoted is one received quote.
 type Quoted struct {
 	Quote market.Quote
 	Offer market.Offer
 	Route string
-	Took  time.Duration // since the order went out; of a direct one, since it was asked
+	Took  time.Duration // since the order was sent; for a direct quote, since its request
 
-	via peer.ID // the neighbour that brought it; empty for one that was asked for
+	via peer.ID // the neighbour that brought it; empty for a requested quote
 }
 
 // Trace receives the course of an auction.
@@ -42,7 +42,7 @@ type Trace interface {
 	Add(steps ...trace.Step)
 }
 
-// Silence is a Trace that nobody reads.
+// Silence is a Trace without readers.
 type Silence struct{}
 
 // Add drops the steps.
@@ -50,16 +50,16 @@ func (Silence) Add(...trace.Step) {}
 
 // Ask has the options of Collect. Gossip is always a route.
 type Ask struct {
-	Direct  bool     // ask known providers too
+	Direct  bool     // also send the order to known providers
 	Spread  bool     // one rank for each provider
-	Cluster bool     // leave out providers that take part in no clusters
+	Cluster bool     // leave out providers that do not join clusters
 	Again   bool     // the order was gossiped before, and is forwarded once
 	Have    []Quoted // quotes for it that were collected before and count; their providers are not asked
-	// Need is the number of leases that quotes are wanted for, and Skip has providers that are not asked for them. 0
-	// means all of the order's.
+	// Need is the number of leases that need quotes; 0 means all of the order's. Skip has providers that do not receive
+	// the order.
 	Need   int
 	Skip   map[sign.Key]bool
-	Settle time.Duration // collect for so much longer once there are enough
+	Settle time.Duration // additional time to collect once there are enough
 }
 
 // auction collects the quotes for one order.
@@ -75,7 +75,7 @@ type auction struct {
 	closed  bool              // its result was taken
 	asked   map[sign.Key]bool // directly
 	quotes  map[sign.Key]Quoted
-	refused map[sign.Key]match.Refusal // the last word of each provider
+	refused map[sign.Key]match.Refusal // the last refusal of each provider
 	more    chan struct{}              // holds one token when something came in
 }
 
@@ -118,9 +118,8 @@ func (a *auction) wake() {
 	}
 }
 
-// makeRoom drops the latest quote of the neighbour that brought most, if that is more than via will have brought: one
-// neighbour's quotes, which may all be its own, do not keep another's away. Quotes that were asked for stay. a.mu is
-// held.
+// makeRoom drops the latest quote of the neighbour that brought most, if that is more than via will have brought. So
+// one neighbour's quotes, which may all be forged, do not displace another's. Requested quotes stay. a.mu is held.
 func (a *auction) makeRoom(via peer.ID) bool {
 	brought := map[peer.ID]int{}
 	latest := map[peer.ID]Quoted{}
@@ -205,8 +204,8 @@ func (a *auction) refusals() []match.Refusal {
 	return out
 }
 
-// Collect publishes an order on its class's topic, asks the best known providers directly beside that, and returns the
-// quotes as soon as there are enough, or when the window is over. Quotes count until it returns: on a busy machine that
+// Collect publishes an order on its class's topic, sends it to the best known providers directly, and returns the
+// quotes as soon as there are enough, or when the window ends. Quotes count until it returns, which on a busy machine
 // may be long after the window.
 func (x *Exchange) Collect(ctx context.Context, t Trace, o market.Order, envelope []byte, ask Ask) Collected {
 	a := x.newAuction(t, o, ask)
@@ -229,7 +228,7 @@ func (a *auction) close() {
 	a.closed = true
 }
 
-// run returns when the auction has enough quotes, or its window is over, and everything that it began has ended.
+// run returns when the auction has enough quotes or its window has ended, and its requests have returned.
 func (a *auction) run(ctx context.Context, envelope []byte) {
 	x, t, o := a.x, a.trace, a.order
 	ctx, cancel := context.WithTimeout(ctx, x.cfg.Window)
@@ -240,10 +239,10 @@ func (a *auction) run(ctx context.Context, envelope []byte) {
 	t.Add(trace.Step{At: a.start, Kind: trace.Ordered,
 		Detail: fmt.Sprintf("order %s for %d × %d units of %s, at most %s per unit-hour",
 			o.ID.Short(), o.Count, o.UnitsPer, o.Class, x.cfg.Genesis.FormatAmount(market.Amount(o.Ceiling)))})
-	publish := func() { // it may first have to look for neighbours to gossip with
+	publish := func() { // it may first have to find neighbours to gossip with
 		n, err := x.cfg.Network.Publish(ctx, o, envelope)
 		if err == nil && n == 0 {
-			err = errors.New("no neighbour takes part in the topic yet")
+			err = errors.New("no neighbour has joined the topic yet")
 		}
 		if err != nil {
 			t.Add(trace.Step{At: time.Now(), Kind: trace.Ordered, Detail: "not gossiped: " + err.Error()})
@@ -258,7 +257,7 @@ func (a *auction) run(ctx context.Context, envelope []byte) {
 	a.listen(ctx)
 }
 
-// askKnown asks the best known providers, in parallel, and looks for more in the DHT.
+// askKnown sends the order to the best known providers, in parallel, and searches the DHT for more.
 func (x *Exchange) askKnown(ctx context.Context, a *auction, envelope []byte) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -298,7 +297,7 @@ func (x *Exchange) askKnown(ctx context.Context, a *auction, envelope []byte) {
 	}
 }
 
-// mayAsk reports whether the provider of an offer is to be asked directly, once for an order.
+// mayAsk reports whether to send the order to the provider of an offer directly, at most once.
 func (a *auction) mayAsk(o market.Offer) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -334,7 +333,7 @@ func (x *Exchange) best(a *auction) []book.Known {
 	}
 	res := match.Rank(o, candidates, now, x.cfg.Weights)
 	a.refuse(res.Refused...)
-	// The number of free units is the oldest news in an offer: full providers are asked too, after the others.
+	// The number of free units may be outdated in an offer: full providers receive the order too, after the others.
 	full := slices.DeleteFunc(candidates, func(c match.Candidate) bool {
 		proven := c.Shown.Units >= o.UnitsPer || c.Offer.Proof.IsZero() || !x.picky(o)
 		return c.Offer.Units >= o.UnitsPer && proven

@@ -1,5 +1,5 @@
-// Package exchange is the buyer's side of the market: it publishes an order, asks the known providers directly, and
-// collects the quotes that come back either way.
+// Package exchange is the buyer's side of the market: it publishes an order, sends it to known providers directly, and
+// collects the quotes from both routes.
 //
 //	            ┌─ topic of the class ─▸ providers ─┐
 //	Collect ────┤                                   ├─▸ auction ─▸ quotes
@@ -28,9 +28,9 @@ import (
 type Network interface {
 	// Publish gossips an order and returns the number of neighbours in its topic.
 	Publish(ctx context.Context, o market.Order, envelope []byte) (int, error)
-	// Find looks for at most so many offers of a class.
+	// Find searches for at most most offers of a class.
 	Find(ctx context.Context, c market.Class, regions []market.Region, most int) ([]market.Offer, error)
-	// Size estimates how many peers take part in a class. 0 means unknown.
+	// Size estimates the number of peers in a class. 0 means unknown.
 	Size(c market.Class) int
 	// Shard chooses the shard of an order of a class. 0 means that none can be reached.
 	Shard(c market.Class) uint32
@@ -42,10 +42,10 @@ type Ratings interface {
 	Scores(role reputation.Role, peers ...sign.Key) []reputation.Score
 }
 
-// Known is one provider as this peer knows it.
+// Known is the information about one provider.
 type Known = book.Known
 
-// Config has the needs of an Exchange. All fields are required unless they say otherwise.
+// Config has the needs of an Exchange. All fields are required unless marked optional.
 type Config struct {
 	Host    *p2p.Host
 	Genesis market.Genesis
@@ -57,7 +57,7 @@ type Config struct {
 	// Blocked reports whether a provider is on the user's block list, and why.
 	Blocked func(p sign.Key) (reason string, blocked bool)
 	Weights match.Weights
-	Window  time.Duration // quotes for an order are collected for at most so long
+	Window  time.Duration // maximum time to collect quotes for an order
 	// MaxAsked bounds the known providers asked for an order, beside 3 for each lease. 0 means 48.
 	MaxAsked int
 	Log      *slog.Logger
@@ -68,11 +68,11 @@ const (
 	askTimeout = 1500 * time.Millisecond
 	// maxAsked is the default of Config.MaxAsked, and the number of offers that are looked up.
 	maxAsked = 48
-	// SettleQuotes is how much longer quotes are collected once there are enough: a better one may be a moment late.
+	// SettleQuotes is the additional time to collect quotes once there are enough: a better quote may be a moment late.
 	SettleQuotes = 20 * time.Millisecond
 	// SettleCluster is that for a cluster: its members are chosen among all for being near to one another.
 	SettleCluster = 150 * time.Millisecond
-	// findAfter is how long known providers have to answer before the DHT is asked for others.
+	// findAfter is the time for answers of known providers before the search for others in the DHT.
 	findAfter = 100 * time.Millisecond
 	// FindTimeout bounds the look-up of offers in the DHT for one order.
 	FindTimeout = time.Second
@@ -96,7 +96,7 @@ type Exchange struct {
 	wg       sync.WaitGroup
 }
 
-// New returns an Exchange that knows no providers. It starts nothing.
+// New returns an Exchange with no known providers. It starts nothing.
 func New(cfg Config) *Exchange {
 	if cfg.MaxAsked == 0 {
 		cfg.MaxAsked = maxAsked
@@ -109,7 +109,7 @@ func New(cfg Config) *Exchange {
 	return x
 }
 
-// Start lets the exchange check records in the background until ctx ends. The caller calls wait after that.
+// Start enables checks of records in the background until ctx ends. The caller calls wait after that.
 func (x *Exchange) Start(ctx context.Context) (wait func()) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -122,12 +122,13 @@ func (x *Exchange) Start(ctx context.Context) (wait func()) {
 	}
 }
 
-// guess returns how many providers a class may have: at least those in the book, and no more than peers take part.
+// guess returns an estimate of a class's providers: its peers, or the providers in the book if they are more.
 func (x *Exchange) guess(c market.Class) int {
 	return max(len(x.Book.Class(c, time.Now())), x.cfg.Network.Size(c))
 }
 
-// Draw returns the draw and the shard of an order for so many leases that was asked so often before. Shard 0 is all.
+// Draw returns the draw and the shard of an order for a number of leases. asked counts its earlier attempts. Shard 0
+// means all providers.
 func (x *Exchange) Draw(c market.Class, leases uint32, asked int) (draw, shard uint32) {
 	draw, sharded := x.turnout.Draw(c, leases, asked)
 	if sharded {

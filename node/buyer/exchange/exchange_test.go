@@ -353,7 +353,7 @@ func TestNobodyHears(t *testing.T) {
 		w.heard = 0
 		prices, refused := w.buy(1, direct)
 		if ordered := w.steps.of(trace.Ordered, sign.Key{}); len(prices)+len(refused) > 0 || len(ordered) != 2 ||
-			!strings.Contains(ordered[1], "no neighbour takes part") {
+			!strings.Contains(ordered[1], "no neighbour has joined") {
 			t.Errorf("%v, %v, %q", prices, refused, ordered)
 		}
 	})

@@ -10,14 +10,14 @@ import (
 	"github.com/starling-network/starling/market/sign"
 )
 
-// Explain returns one sentence about why an order could not be placed. Known offers without a quote take part: they
-// name the price, region or size at which there would have been a match.
+// Explain returns one sentence about why an order could not be placed. Known offers without a quote are included: they
+// name the price, region or size for a match.
 func (x *Exchange) Explain(
 	ctx context.Context, o market.Order, none *match.Unschedulable,
 	quoted map[sign.Key]Quoted, declined []match.Refusal,
 ) string {
 	known := x.unquoted(o, quoted)
-	if len(known) == 0 && len(o.Regions) > 0 { // only those of its regions were looked up for it
+	if len(known) == 0 && len(o.Regions) > 0 { // only offers of its regions were looked up
 		fctx, cancel := context.WithTimeout(ctx, FindTimeout)
 		x.Find(fctx, o.Class, nil, o.Count)
 		cancel()
@@ -39,7 +39,7 @@ func (x *Exchange) Explain(
 	text := fmt.Sprintf("no match for %d × %d units of %s%s at up to %s per unit-hour: %v",
 		o.Count, o.UnitsPer, o.Class, in(o.Regions), x.cfg.Genesis.FormatAmount(market.Amount(o.Ceiling)), none)
 	text += notNamed(none.Refused, declined) + x.whenProven(o, counts)
-	return text + "; `starling offers` shows who can be found"
+	return text + "; `starling offers` lists the known providers"
 }
 
 // notNamed lists refusals of providers that are not among those named already, the first three in words.

@@ -14,11 +14,11 @@ import (
 	"github.com/starling-network/starling/p2p/stream"
 )
 
-// probesAtOnce bounds the providers that Offers asks at a time.
+// probesAtOnce bounds the concurrent polls of Offers.
 const probesAtOnce = 32
 
-// Find looks up offers in the DHT, twice as many as an order for so many leases wants and maxAsked at least, adds them
-// to the book, and returns their number.
+// Find looks up offers in the DHT, adds them to the book, and returns their number. It requests two for each lease, and
+// at least maxAsked.
 func (x *Exchange) Find(ctx context.Context, c market.Class, regions []market.Region, leases uint32) int {
 	found, err := x.cfg.Network.Find(ctx, c, regions, max(maxAsked, 2*int(leases)))
 	if err != nil && ctx.Err() == nil {
@@ -31,8 +31,8 @@ func (x *Exchange) Find(ctx context.Context, c market.Class, regions []market.Re
 	return len(found)
 }
 
-// Offers looks for offers of a class or family, "" for all. It asks their providers whether they are there, and for the
-// records that they name, and returns all known offers.
+// Offers searches for offers of a class or family, "" for all. It polls their providers, fetches the records that they
+// name, and returns all known offers.
 func (x *Exchange) Offers(ctx context.Context, c market.Class) []book.Known {
 	var wg sync.WaitGroup
 	families := []market.Class{c}
@@ -69,7 +69,7 @@ func (x *Exchange) Offers(ctx context.Context, c market.Class) []book.Known {
 	return out
 }
 
-// probe asks a provider for the status of nothing: any answer means that it is there.
+// probe requests the status of an empty execution from a provider: any answer means that it is online.
 func (x *Exchange) probe(ctx context.Context, k book.Known) {
 	id, err := x.cfg.Host.Remember(k.Offer.Provider, k.Offer.Addrs)
 	if err != nil {

@@ -15,9 +15,9 @@ import (
 
 // Proofs has the proven properties of the units on offer; node/audit implements it. No offer is believed without one.
 type Proofs interface {
-	// Shown returns the proven properties of an offer's units, free or not, without a request to anybody.
+	// Shown returns the proven properties of an offer's units, free or not, without any request.
 	Shown(o market.Offer) match.Shown
-	// Check fetches and checks the records that an offer names until so many units are proven or there are no more.
+	// Check fetches and checks the records that an offer names until need units are proven or no record is left.
 	Check(ctx context.Context, o market.Offer, need int)
 	// CheckUnits verifies that units are proven by the records that an offer names.
 	CheckUnits(ctx context.Context, o market.Offer, units []market.UnitID) error
@@ -36,7 +36,7 @@ const (
 )
 
 // errNoProofs is returned where units may be proven and this peer cannot check that.
-var errNoProofs = errors.New("this peer cannot check audit records: its view of the chain tells no blocks")
+var errNoProofs = errors.New("this peer cannot check audit records: its view of the chain has no blocks")
 
 // picky reports whether an order's units must be proven.
 func (x *Exchange) picky(o market.Order) bool { return x.cfg.Weights.Audited && !o.Unproven }
@@ -64,7 +64,8 @@ func (x *Exchange) candidate(k book.Known) match.Candidate {
 	return c
 }
 
-// toAsk returns a candidate to be asked for a quote. Its records are checked while it answers, so its own claim counts.
+// toAsk returns a candidate for a request for a quote. Its records are checked while it answers, so its own claim
+// counts here.
 func (x *Exchange) toAsk(k book.Known) match.Candidate {
 	shown := match.Shown{Class: audit.ProvenAs(k.Offer.Class), Units: k.Offer.Proven}
 	if k.Offer.Proof.IsZero() {
@@ -73,8 +74,8 @@ func (x *Exchange) toAsk(k book.Known) match.Candidate {
 	return match.Candidate{Offer: k.Offer, RTT: k.RTT, Route: routeOffer, Shown: shown}
 }
 
-// prove checks the records that an offer names in the background, for so many units, and calls then when it is done. It
-// returns false if there is nothing to do.
+// prove checks the records that an offer names in the background until need units are proven, and then calls then. It
+// returns false if there is nothing to check.
 func (x *Exchange) prove(o market.Offer, need int, then func()) bool {
 	x.mu.Lock()
 	ctx := x.run
@@ -117,15 +118,15 @@ func (x *Exchange) proveNow(ctx context.Context, o market.Offer) {
 	}
 }
 
-// proveFor checks the records of the units that an order may take of one provider, if it needs proof. Its auction looks
-// again when that is done.
+// proveFor checks the records of the units that an order may take of one provider, if it needs proof. It wakes the
+// order's auction afterwards.
 func (x *Exchange) proveFor(a *auction, o market.Offer) {
 	if x.picky(a.order) {
 		x.prove(o, a.wants(), a.wake)
 	}
 }
 
-// wants returns how many units of one provider the order may take.
+// wants returns the maximum number of units of one provider for the order.
 func (a *auction) wants() int {
 	if a.ask.Spread {
 		return int(a.order.UnitsPer)
@@ -173,7 +174,7 @@ func (x *Exchange) CheckUnits(ctx context.Context, o market.Order, q Quoted, uni
 		}
 	}
 	if as := audit.ProvenAs(offer.Class); !o.Class.Accepts(as) {
-		return fmt.Errorf("no record tells a unit of %s from another: it is proven as %s alone", offer.Class, as)
+		return fmt.Errorf("class %s: cannot be proven by audit records: they prove only %s", offer.Class, as)
 	}
 	return x.cfg.Proofs.CheckUnits(ctx, offer, units)
 }
@@ -183,7 +184,7 @@ func (x *Exchange) whenProven(o market.Order, counts map[market.Reason]int) stri
 	if counts[market.ReasonUnproven] == 0 || !x.picky(o) || x.cfg.Proofs == nil {
 		return ""
 	}
-	text := "; units are sold once an audit has shown what they are"
+	text := "; units are sold once an audit has proven their class"
 	if next := x.cfg.Proofs.Next(); next > 0 {
 		text += fmt.Sprintf(", and the next audit is expected in %s", next.Round(time.Second))
 	}

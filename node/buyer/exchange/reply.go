@@ -21,8 +21,7 @@ import (
 	"github.com/starling-network/starling/p2p/stream"
 )
 
-// Asks reports whether quotes for an order of this buyer are taken or counted now. It returns the number of its
-// leases.
+// Asks reports whether quotes for an order of this buyer are accepted or counted now, and returns its number of leases.
 func (x *Exchange) Asks(o market.OrderID) (leases uint32, ok bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -33,8 +32,8 @@ func (x *Exchange) Asks(o market.OrderID) (leases uint32, ok bool) {
 	return a.order.Count, true
 }
 
-// TakeQuote takes the quote of a provider that received an order over gossip, as the neighbour via brought it. Anybody
-// can seal one.
+// TakeQuote processes a sealed quote that neighbour via delivered, of a provider that received an order over gossip.
+// Any peer can seal a quote.
 func (x *Exchange) TakeQuote(via peer.ID, o market.OrderID, box []byte) error {
 	x.turnout.Quoted(o)
 	x.mu.Lock()
@@ -85,7 +84,7 @@ func (x *Exchange) ReplyKey(n market.Nonce) market.ReplyKey {
 	return market.ReplyKey(x.cfg.reply(n).Public())
 }
 
-// askOne asks one provider directly.
+// askOne sends the order to one provider directly.
 func (x *Exchange) askOne(ctx context.Context, a *auction, k book.Known, envelope []byte) {
 	p := k.Offer.Provider
 	id, err := x.cfg.Host.Remember(p, k.Offer.Addrs)

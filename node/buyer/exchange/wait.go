@@ -11,8 +11,8 @@ import (
 	"github.com/starling-network/starling/p2p/stream"
 )
 
-// listen returns when the auction has enough quotes and their time to settle is over or nobody is left who could send a
-// better one, or when ctx ends.
+// listen returns when the auction has enough quotes, and either their time to settle has passed or no provider is left
+// that could send a better quote. It also returns when ctx ends.
 func (a *auction) listen(ctx context.Context) {
 	var settle <-chan time.Time
 	var late func() bool
@@ -43,8 +43,8 @@ func (a *auction) listen(ctx context.Context) {
 // or so, by the spread of the 20 nearest peers of a key.
 const exactPeers, estimateOff = 20, 5
 
-// late returns a function that reports whether quotes may still come: from a provider with a known offer, or from
-// another peer, if the class has more peers than are known, by more than its estimate is off.
+// late returns a function that reports whether quotes may still come: from a provider with a known offer, or from an
+// unknown peer if the class has more peers than are known, beyond the error of the estimate.
 func (a *auction) late() func() bool {
 	var known []sign.Key
 	for _, k := range a.x.best(a) {
@@ -115,12 +115,12 @@ type Collected struct {
 // Open returns the number of leases that known providers could take from which a quote may still come.
 func (c Collected) Open() int { return c.auction.open() }
 
-// Scarce reports whether quotes and Open are too few for the order, but would be enough if the peers that the class may
-// have and of which no offer is known were like those of which one is. A class that is not counted may have twice the
-// peers that are known: just after the start, the estimate is of those that this peer has met.
+// Scarce reports whether quotes and Open are too few for the order, but would be enough if the class's peers without a
+// known offer were like the peers with one. An uncounted class may have twice the known peers: just after the start,
+// the estimate covers only peers that this peer has met.
 func (c Collected) Scarce() bool { return c.likely(true) || c.likely(false) }
 
-// Likely is Scarce of a class that is not counted, for no more peers than the estimate and its error leave room for.
+// Likely is Scarce for an uncounted class, with at most the number of peers that the estimate and its error allow.
 func (c Collected) Likely() bool { return c.auction.off() > 0 && c.likely(false) }
 
 func (c Collected) likely(twice bool) bool {

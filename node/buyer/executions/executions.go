@@ -45,7 +45,7 @@ type Config struct {
 	Tag  string // of the network
 	// Fetch brings a blob of at most max bytes from a peer into the store.
 	Fetch     func(ctx context.Context, from peer.ID, c cid.Cid, max int64) error
-	LostAfter time.Duration // a provider that is silent for so long is lost
+	LostAfter time.Duration // silence after which a provider counts as lost
 	MaxOutput int64         // bytes of one output
 }
 
@@ -110,7 +110,7 @@ func (c *Client) Stop(ctx context.Context, x Execution, grace time.Duration) err
 	return err
 }
 
-// Pause has the provider freeze a program, or let it go on.
+// Pause requests that the provider freezes or resumes a program.
 func (c *Client) Pause(ctx context.Context, x Execution, paused bool) error {
 	req := &nodepb.ExecRequest{Op: &nodepb.ExecRequest_Pause_{Pause: &nodepb.ExecRequest_Pause{}}}
 	if !paused {
@@ -144,7 +144,7 @@ func (c *Client) status(ctx context.Context, x Execution) (*nodepb.Execution, er
 }
 
 // Await requests the state of a program for as long as a silent provider is waited for. A provider keeps the outputs of
-// a program for a time after its end, so a buyer that was away asks before it takes the rank for lost.
+// a program for a time after its end, so a buyer that was away polls it before it counts the rank as lost.
 func (c *Client) Await(ctx context.Context, x Execution) (*nodepb.Execution, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.LostAfter)
 	defer cancel()
@@ -208,7 +208,7 @@ func (c *Client) Gather(
 	left, seen := work.MaxOutputs(l.Disk()), map[string]bool{}
 	for _, o := range ex.Outputs {
 		if !slices.Contains(wanted, job.Output{Path: o.GetPath()}) || seen[o.Path] {
-			res.Lost = fmt.Sprintf("the provider named an output %q that the job did not ask for, or one twice",
+			res.Lost = fmt.Sprintf("the provider named an output %q that is not in the job, or one twice",
 				record.Clean(o.GetPath()))
 			return res, nil
 		}
@@ -243,8 +243,8 @@ func (c *Client) Gather(
 }
 
 // fetch fetches an output. It ends with a lease that is lost meanwhile; after the end of a lease it does not. A
-// provider whose programs all ended at the same time serves some of the outputs first. While it is busy, it is asked
-// again, for as long as a silent provider is waited for.
+// provider whose programs all ended at the same time serves some of the outputs first. While it is busy, the request is
+// repeated for up to LostAfter.
 func (c *Client) fetch(ctx context.Context, x Execution, l Lease, id cid.Cid, size int64) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

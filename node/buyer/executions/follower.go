@@ -18,9 +18,9 @@ import (
 
 // Observer is notified of a program's progress.
 type Observer interface {
-	// Seen takes in a report of the provider.
+	// Seen processes a report of the provider.
 	Seen(ex *nodepb.Execution)
-	// Reached reports a stage, with a detail for people. Each stage is reported once, but for StageUnhealthy.
+	// Reached reports a stage, with a detail for users. Each stage is reported once, but for StageUnhealthy.
 	Reached(stage jobs.Stage, detail string)
 }
 
@@ -38,7 +38,7 @@ type Follower struct {
 	observer Observer
 
 	mu      sync.Mutex
-	pulled  bool // its program and inputs are there
+	pulled  bool // its program and inputs were fetched
 	up      bool // it runs, and is healthy where it has a check
 	unfit   bool // its check failed last
 	pulling bool // the size of its image is known
@@ -58,7 +58,7 @@ func (f *Follower) Watch(ctx context.Context) (*nodepb.Execution, error) {
 	return f.Follow(ctx)
 }
 
-// Follow takes in the execution's states and log until it has ended, and returns it.
+// Follow reads the execution's states and log until it has ended, and returns it.
 func (f *Follower) Follow(ctx context.Context) (*nodepb.Execution, error) {
 	out, errs, err := f.log.Offsets(f.base)
 	if err != nil {

@@ -40,8 +40,8 @@ func (c *Client) Forward(ctx context.Context, x Execution, port uint16) (*stream
 	return c.open(ctx, x, &nodepb.LiveRequest{Op: &nodepb.LiveRequest_Forward_{Forward: forward}})
 }
 
-// CopyOut writes a tar archive of a file or directory of a running program to w: its first element is called as the
-// path's last. The provider sends no more than the lease has disk.
+// CopyOut writes a tar archive of a file or directory of a running program to w: its first element has the name of the
+// path's last. The provider sends at most the disk size of the lease.
 func (c *Client) CopyOut(ctx context.Context, x Execution, l Lease, file string, w io.Writer) error {
 	out := &nodepb.LiveRequest_CopyOut{Path: file}
 	conn, err := c.open(ctx, x, &nodepb.LiveRequest{Op: &nodepb.LiveRequest_CopyOut_{CopyOut: out}})
@@ -55,9 +55,9 @@ func (c *Client) CopyOut(ctx context.Context, x Execution, l Lease, file string,
 	return nil
 }
 
-// CopyIn unpacks a tar archive beneath a path of a running program. A path that is a directory gets the content of the
-// archive; one that is none becomes the archive's one first element, unless directory says that it must be one. r is
-// closed, which must end a Read that waits.
+// CopyIn unpacks a tar archive beneath a path of a running program. If the path is a directory, the archive's content
+// goes into it. Otherwise the path becomes the archive's single first element, unless directory requires a directory. r
+// is closed, which must end a pending Read.
 func (c *Client) CopyIn(ctx context.Context, x Execution, file string, directory bool, r io.ReadCloser) error {
 	defer r.Close()
 	in := &nodepb.LiveRequest_CopyIn{Path: file, Directory: directory}

@@ -41,8 +41,8 @@ func (g *Gang) call(ctx context.Context, p sign.Key, req *marketpb.LeaseRequest)
 	return g.again(ctx, id, req)
 }
 
-// patience is how long one call may take. A slow activation is given up where another provider is there: leases of
-// others may be paid for already.
+// patience returns the timeout of one call. A slow activation is cut short if another provider is available, because
+// leases of others may be paid already.
 func (g *Gang) patience(req *marketpb.LeaseRequest) time.Duration {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -84,7 +84,7 @@ func (g *Gang) release(ctx context.Context, e gang.Release) {
 	defer cancel()
 	if _, err := g.call(ctx, e.Provider,
 		&marketpb.LeaseRequest{Step: &marketpb.LeaseRequest_Release{Release: req}}); err != nil {
-		g.cfg.Log.Debug("a release was not confirmed; the hold ends by itself", "provider", e.Provider, "err", err)
+		g.cfg.Log.Debug("a release was not confirmed; the hold will expire", "provider", e.Provider, "err", err)
 	}
 	g.note(trace.Released, e.Rank, e.Provider, e.Reason)
 }
@@ -132,7 +132,7 @@ func overlayKey(raw []byte) (k market.OverlayKey, err error) {
 
 func unitIDs(raw [][]byte, want int) ([]market.UnitID, error) {
 	if len(raw) != want {
-		return nil, fmt.Errorf("%w: %d units held, %d were asked", stream.ErrBadReply, len(raw), want)
+		return nil, fmt.Errorf("%w: %d units held, want %d", stream.ErrBadReply, len(raw), want)
 	}
 	out := make([]market.UnitID, 0, len(raw))
 	for _, u := range raw {

@@ -64,7 +64,7 @@ func (g *Gang) run(ctx context.Context, chosen []gang.Member, spares []sign.Key)
 	// The calls outlive a job that is stopped while it forms: holds must be released.
 	calls, cancel := context.WithDeadline(context.WithoutCancel(ctx), params.Deadline.Add(leases.ReleaseTimeout))
 	back := g.cfg.Money.Using(g.Job, g.Order.ID)
-	// Nobody waits here for calls whose answers do not matter any more; the peer does before it stops.
+	// Calls without a needed answer are not waited for here; the peer waits for them before it stops.
 	defer g.cfg.Tasks.Go(func() {
 		g.wg.Wait()
 		cancel()
@@ -119,7 +119,7 @@ func (g *Gang) carry(ctx context.Context, e gang.Effect) {
 	}
 }
 
-// do makes the call that an effect asks for and returns the event that answers it.
+// do makes the call of an effect and returns the event that answers it.
 func (g *Gang) do(ctx context.Context, e gang.Effect) gang.Event {
 	switch e := e.(type) {
 	case gang.Reserve:
@@ -247,7 +247,8 @@ func (g *Gang) sign(ctx context.Context, e gang.Sign) gang.Event {
 	return gang.Signed{Rank: e.Rank, Hold: e.Hold, Lease: bought.ID, ActivateBefore: d.core.ActivateBefore}
 }
 
-// activateWithin is how many slots a lease of so many leaves for its first payment: half of a short one.
+// activateWithin returns the number of slots for the first payment of a lease of a number of slots: half of a short
+// lease.
 func activateWithin(g market.Genesis, slots uint64) market.Slot {
 	return market.Slot(min(5*g.IntervalSlots+50, max(slots/2, 1)))
 }
@@ -260,7 +261,7 @@ func (g *Gang) draft(e gang.Sign) (*draft, error) {
 	if d := g.drafts[e.Hold]; d != nil {
 		return d, nil
 	}
-	if g.over { // its share of the limits would never be given back
+	if g.over { // its share of the limits would never be released
 		return nil, errOver
 	}
 	slot, err := g.cfg.Clock.Now(time.Now())
@@ -308,7 +309,7 @@ func (g *Gang) activate(ctx context.Context, e gang.Activate) gang.Event {
 	d.prepaid = true
 	g.mu.Unlock()
 	err := g.prepay(ctx, e.Provider, l)
-	if errors.Is(err, leases.ErrUnpayable) { // the same again would say the same
+	if errors.Is(err, leases.ErrUnpayable) { // a retry would fail, too
 		return gang.Cancelled{Reason: err.Error()}
 	}
 	if err != nil {
@@ -321,8 +322,8 @@ func (g *Gang) activate(ctx context.Context, e gang.Activate) gang.Event {
 // lateTries is how often another first voucher is sent to a provider that refused one.
 const lateTries = 2
 
-// prepay sends a provider the first voucher of its lease. If a slow provider refuses it, because the interval that it
-// pays for is over, another one for the same amount follows.
+// prepay sends a provider the first voucher of its lease. If a slow provider refuses it, because its interval has
+// passed, another one for the same amount follows.
 func (g *Gang) prepay(ctx context.Context, p sign.Key, l *leases.Lease) error {
 	for tries := 0; ; tries++ {
 		activate, err := g.cfg.Money.Prepay(ctx, l)

@@ -6,8 +6,8 @@
 //	   └─Recruit─────────┘  further quotes while holds are kept, until a time
 //	                     └─▸ else every hold is released, and every signed lease ends
 //
-// The providers are chosen before. A provider's answers are not trusted: the number of units, their proofs, the overlay
-// key and each signature are checked before anything that depends on them is sent.
+// The providers were chosen before. A provider's answers are not trusted: the number of units, their proofs, the
+// overlay key and each signature are checked before anything that depends on them is sent.
 package gangs
 
 import (
@@ -36,7 +36,7 @@ const (
 
 // Market is the market as a gang sees it. exchange.Exchange implements it.
 type Market interface {
-	// Collect asks for quotes for an order.
+	// Collect collects quotes for an order.
 	Collect(ctx context.Context, t exchange.Trace, o market.Order, envelope []byte, a exchange.Ask) exchange.Collected
 	// Explain returns one sentence about why an order could not be placed.
 	Explain(ctx context.Context, o market.Order, none *match.Unschedulable, quoted map[sign.Key]exchange.Quoted,
@@ -51,15 +51,15 @@ type Market interface {
 type Money interface {
 	// Using notes that leases of an order are being taken, until the caller calls back.
 	Using(job string, o market.OrderID) (back func())
-	// Commit sets aside the cost of a lease that is to be signed within the peer's limits for its provider, or returns
-	// the reason why it is over them. The caller calls back when the lease counts itself or is not wanted.
+	// Commit reserves the cost of a lease under the peer's limits for its provider, or returns the reason why it
+	// exceeds them. The caller calls back when the lease itself counts or is dropped.
 	Commit(hold market.HoldID, provider sign.Key, most market.Amount) (back func(), over string)
-	// Fund sets the money of leases aside that both have signed, and makes them ready to be paid for.
+	// Fund sets aside the money of leases that both parties have signed, and prepares their payment.
 	Fund(ctx context.Context, job string, of ...*leases.Lease) error
 	// Prepay has the payer of a lease begin, once, and returns the request to its provider. From then on the lease is
 	// one of the job's and can cost its first interval.
 	Prepay(ctx context.Context, l *leases.Lease) (*marketpb.Activate, error)
-	// Forgo ends a lease that its gang does not want.
+	// Forgo ends a lease that its gang does not use.
 	Forgo(ctx context.Context, l *leases.Lease, reason string)
 }
 
@@ -154,7 +154,7 @@ type Gang struct {
 	events chan gang.Event
 	wg     sync.WaitGroup
 
-	mu     sync.Mutex // of what follows, and of Quotes
+	mu     sync.Mutex // of the fields below, and of Quotes
 	drafts map[market.HoldID]*draft
 	taken  map[sign.Key]bool // providers with a seat
 	spares int               // providers that could take one
@@ -165,7 +165,7 @@ type Gang struct {
 	leases map[uint32]*leases.Lease // by rank
 	seats  []gang.Seat
 	back   []func() // gives back the drafts' shares of limits
-	over   bool     // no lease is drafted any more
+	over   bool     // no further lease is drafted
 }
 
 // Form takes the leases of an order from the chosen providers, and from spares where one of them fails. It returns

@@ -73,8 +73,8 @@ func TestAttackHostileAnswers(t *testing.T) {
 		answer func(*marketpb.LeaseRequest, *marketpb.LeaseReply) error
 		want   string
 	}{
-		"more units": {held(func(h *marketpb.Held) { h.Units = append(h.Units, h.Units[0]) }), "2 units held, 1 were asked"},
-		"no units":   {held(func(h *marketpb.Held) { h.Units = nil }), "0 units held, 1 were asked"},
+		"more units": {held(func(h *marketpb.Held) { h.Units = append(h.Units, h.Units[0]) }), "2 units held, want 1"},
+		"no units":   {held(func(h *marketpb.Held) { h.Units = nil }), "0 units held, want 1"},
 		"short unit": {held(func(h *marketpb.Held) { h.Units[0] = h.Units[0][:5] }), "unit id of 5 bytes"},
 		"short key":  {held(func(h *marketpb.Held) { h.OverlayKey = make([]byte, 7) }), "overlay key of 7 bytes"},
 		"no answer": {func(_ *marketpb.LeaseRequest, reply *marketpb.LeaseReply) error {

@@ -30,8 +30,8 @@ func (g *Gang) seated(state gang.Gang) {
 	}
 }
 
-// recruit collects further quotes for the order and ranks them. Providers with a seat are left out: what was agreed
-// with them stands.
+// recruit collects further quotes for the order and ranks them. Providers with a seat are left out: their agreements
+// remain valid.
 func (g *Gang) recruit(ctx context.Context, e gang.Recruit) gang.Event {
 	how, o := g.Recruit.Ask, g.Order
 	g.mu.Lock()
@@ -85,7 +85,7 @@ func (g *Gang) failed(ctx context.Context, e gang.FailedWith) error {
 	if far && g.Cluster.Survey.Unsettled() {
 		return &exchange.Unplaced{Unsettled: true, Reason: text}
 	}
-	if far { // nobody else is nearer: no other try changes that
+	if far { // no other provider is nearer: another try would not help
 		text = g.Cluster.Members.Unlivable(g.Cluster.Survey.Longest()) + text
 	}
 	return &exchange.Unplaced{Raced: !far, Reason: text}

@@ -8,8 +8,8 @@ import (
 	"github.com/starling-network/starling/p2p/stream"
 )
 
-// Beat says that the supervisor is there, and how the job stands if that changed; nil says that it is as it was. That
-// fewer than the threshold heard it is ErrMinority, that another peer supervises is ErrSuperseded.
+// Beat sends a heartbeat to the guardians, with the job's state if it changed; nil means unchanged. It returns
+// ErrMinority if fewer guardians than the threshold received it, and ErrSuperseded if another peer supervises.
 func (p *Panel) Beat(ctx context.Context, state *State) error {
 	req, err := p.beat(state)
 	if err != nil {
@@ -40,14 +40,14 @@ func (p *Panel) Beat(ctx context.Context, state *State) error {
 			failed[a.from] = a.err
 		default:
 			if heard++; heard >= int(p.cfg.Charter.Keys.Threshold) {
-				return nil // those that are late hear it too
+				return nil // slow guardians receive it too
 			}
 		}
 	}
 	return p.minority(heard, failed)
 }
 
-var errLagging = errors.New("it has not answered the beats before")
+var errLagging = errors.New("the guardian has not answered earlier beats")
 
 // catchUp sends a returned guardian the vouchers that it missed: it would take them for overdue.
 func (p *Panel) catchUp(ctx context.Context, l *link, m Member) {

@@ -36,14 +36,14 @@ func (c Charter) Check(g market.Genesis) error {
 	case slices.Contains(c.Keys.Keys, c.Owner):
 		return fmt.Errorf("%w: the owner cannot guard its own job", ErrCharter)
 	case slices.Contains(c.Keys.Keys, c.Buyer) || c.Buyer == c.Owner:
-		return fmt.Errorf("%w: the job's key is nobody else's", ErrCharter)
+		return fmt.Errorf("%w: the job's key must differ from the owner's and the guardians' keys", ErrCharter)
 	}
 	return nil
 }
 
 // Supervisor is the one peer that can supervise the job under an epoch: the owner under the first, then each guardian
-// in the order of their keys, then the owner again. So no two peers ever supervise under one epoch, whatever guardians
-// sign.
+// in the order of their keys, then the owner again. So no two peers ever supervise under one epoch, regardless of the
+// guardians' signatures.
 func (c Charter) Supervisor(epoch uint64) sign.Key {
 	if i := (epoch - 1) % uint64(len(c.Keys.Keys)+1); i > 0 {
 		return c.Keys.Keys[i-1]
@@ -75,7 +75,7 @@ func (c Charter) Turn(k sign.Key, epoch uint64) int {
 // Has reports whether a peer has a part in the job.
 func (c Charter) Has(k sign.Key) bool { return k == c.Owner || slices.Contains(c.Keys.Keys, k) }
 
-// CheckGrant asks whether grant proves that the job is supervised under the epoch: nothing proves the first.
+// CheckGrant verifies that grant proves the supervision of the job under the epoch. The first epoch needs no grant.
 func (c Charter) CheckGrant(d sign.Domain, epoch uint64, grant []byte) error {
 	if epoch <= 1 {
 		if epoch == 0 || len(grant) > 0 {

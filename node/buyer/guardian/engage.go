@@ -29,7 +29,7 @@ type Offered struct {
 	RTT             time.Duration
 }
 
-// Offers asks peers whether they guard jobs. Those that do not, or do not answer before ctx ends, are left out.
+// Offers requests guard offers from peers. Peers that refuse, or do not answer before ctx ends, are left out.
 func Offers(ctx context.Context, h *p2p.Host, g market.Genesis, candidates []Candidate) []Offered {
 	found := make([]*Offered, len(candidates))
 	var wg sync.WaitGroup
@@ -65,7 +65,7 @@ func Offers(ctx context.Context, h *p2p.Host, g market.Genesis, candidates []Can
 type Engagement struct {
 	Key   sign.Private // the job's
 	File  []byte
-	Files []File // that this peer has, and lets the guardians read
+	Files []File // stored at this peer, readable for the guardians
 	Addrs []string
 	Until time.Time
 	// Complete has guardians answer once they have the files, those too that do not fetch them before their wage is on
@@ -73,9 +73,9 @@ type Engagement struct {
 	Complete bool
 }
 
-// Engage hands the job to all guardians, and returns when all have taken it, and its files (see Engagement.Complete): a
-// voucher must not depend on one that never had it. Guardians that still fetch are asked until ctx ends. It may be
-// called again with the same.
+// Engage hands the job to all guardians, and returns when all have accepted it and its files (see Engagement.Complete).
+// A voucher must not depend on a guardian without the job. Guardians that still fetch are polled until ctx ends. A call
+// with the same job may be repeated.
 func (p *Panel) Engage(ctx context.Context, e Engagement) error {
 	if err := p.cfg.Charter.Check(p.cfg.Genesis); err != nil {
 		return err
@@ -108,7 +108,7 @@ func (p *Panel) Engage(ctx context.Context, e Engagement) error {
 
 var errSilent = errors.New("no answer in time")
 
-// NotEngaged says which guardians did not take a job.
+// NotEngaged is the error that names the guardians that did not accept a job.
 type NotEngaged struct {
 	By  []sign.Key
 	why error
@@ -141,8 +141,8 @@ func (p *Panel) engage(ctx context.Context, m Member, e Engagement) error {
 	}
 }
 
-// Dismiss makes all guardians forget the job. Its error names those that it could not reach; they forget it by
-// themselves when its time is over.
+// Dismiss makes all guardians forget the job. Its error names the guardians that it could not reach. They delete the
+// job when its time has passed.
 func (p *Panel) Dismiss(ctx context.Context) error {
 	answers := everyone(ctx, p, func(ctx context.Context, _ int, m Member) (struct{}, error) {
 		dismiss := &nodepb.GuardRequest_Dismiss_{Dismiss: &nodepb.GuardRequest_Dismiss{}}

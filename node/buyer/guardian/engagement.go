@@ -14,7 +14,7 @@ import (
 	work "github.com/starling-network/starling/node/workload"
 )
 
-// File is one that providers, or the owner, will ask for.
+// File is a file that providers or the owner will request.
 type File struct {
 	CID  cid.Cid `json:"cid"`
 	Size int64   `json:"size"` // bytes

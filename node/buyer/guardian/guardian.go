@@ -1,9 +1,8 @@
-// Package guardian keeps a detached job going when its owner is away. A job names a few guardians, peers that have
-// everything to supervise it. A majority of them signs the vouchers of its leases, and a majority appoints its
-// supervisor.
+// Package guardian continues a detached job when its owner is away. A job names a few guardians, peers that have all
+// data to supervise it. A majority of them signs the vouchers of its leases, and a majority appoints its supervisor.
 //
-// The package has the words between a job's supervisor and its guardians, and [Panel], by which the supervisor, or a
-// guardian, speaks to all of them:
+// The package has the messages between a job's supervisor and its guardians, and [Panel], which sends them to all
+// guardians:
 //
 //	charter.go     a job's owner, key and guardians, and its supervisor under each epoch
 //	engagement.go  the constant data of a job that each guardian receives
@@ -12,8 +11,8 @@
 //	panel.go       requests to all guardians: engage, beat, have vouchers and transactions signed, read, take over
 //
 // Package wards below has the guardian's side, and package rules the vouchers that a guardian signs. PROTOCOL.md beside
-// this file has the permissions of each peer and the possible losses. None of them knows a job's work: a supervisor's
-// data about it travels as bytes.
+// this file has the permissions of each peer and the possible losses. None of these packages reads a job's work: a
+// supervisor's data about it is opaque bytes.
 package guardian
 
 import (
@@ -29,12 +28,12 @@ import (
 )
 
 var (
-	// ErrSuperseded says that another peer supervises the job under a higher epoch; errors.As a *Superseded gives the
-	// proof.
+	// ErrSuperseded is returned if another peer supervises the job under a higher epoch. errors.As with *Superseded
+	// returns the proof.
 	ErrSuperseded = errors.New("another peer supervises the job now")
-	// ErrMinority says that too few guardians answered, or that too few agreed.
+	// ErrMinority is returned if too few guardians answered or agreed.
 	ErrMinority = errors.New("too few guardians agree")
-	// ErrCharter says that a job cannot have these guardians.
+	// ErrCharter is returned for guardians that the job cannot have.
 	ErrCharter = errors.New("guardians")
 )
 
@@ -51,24 +50,24 @@ func (s *Superseded) Unwrap() error { return ErrSuperseded }
 
 // Codes of a guardian's refusals.
 const (
-	CodeUnknown    = "unknown-job"    // it does not guard the job, or the asker has no part in it
-	CodePolicy     = "policy"         // it does not want the job
+	CodeUnknown    = "unknown-job"    // it does not guard the job, or the sender has no part in it
+	CodePolicy     = "policy"         // the job violates its policy
 	CodeFull       = "full"           // it guards as much as it can
-	CodeOther      = "other-content"  // it was engaged for something else under the same job
-	CodeFetching   = "fetching"       // it has not all files yet: ask again
+	CodeOther      = "other-content"  // it was engaged with other content for the same job
+	CodeFetching   = "fetching"       // it does not have all files yet: retry
 	CodeSuperseded = "superseded"     // another peer supervises under a higher epoch
 	CodeNotYours   = "not-supervisor" // the asker does not supervise the job
 	CodeGrant      = "grant"          // the epoch cannot be granted to the asker
 	CodeAlive      = "alive"          // the present supervisor does its work
-	CodeOver       = "over"           // the job is over
-	CodeVoucher    = "voucher"        // it would pay more than was earned, or is not of this job
-	CodeWitness    = "witness"        // the transaction is none that a guardian signs
-	CodeClock      = "clock"          // the guardian does not know the slot
+	CodeOver       = "over"           // the job has ended
+	CodeVoucher    = "voucher"        // it pays more than was earned, or is of another job
+	CodeWitness    = "witness"        // guardians do not sign such a transaction
+	CodeClock      = "clock"          // the guardian's slot is unknown
 )
 
 // Bounds of one job.
 const (
-	// MaxGuardians of a job. A network with escrows has program.MaxVoucherKeys at the most.
+	// MaxGuardians of a job. A network with escrows has at most program.MaxVoucherKeys.
 	MaxGuardians = 7
 	// MaxFile bounds the constant data of a job, in bytes.
 	MaxFile = 1 << 20
@@ -92,8 +91,8 @@ const (
 // interval and two seconds, and within that another guardian must have taken over.
 type Timing struct {
 	Beat   time.Duration // between a supervisor's beats
-	Silent time.Duration // a supervisor that was not heard for so long is silent
-	Turn   time.Duration // then the guardians ask for the job one after the other, so far apart
+	Silent time.Duration // time without a beat after which a supervisor is silent
+	Turn   time.Duration // interval between the guardians' requests for the job
 }
 
 // TimingOf a network.
@@ -121,13 +120,13 @@ type Taken struct {
 	File   []byte       // as the owner engaged it
 	Files  []File       // likewise; all are here
 	Until  time.Time
-	State  *State  // newest; nil: the owner never said
+	State  *State  // newest; nil if the owner never sent one
 	Leases []Lease // newest of each
 	// Panel speaks to the guardians under the granted epoch. The new supervisor closes it.
 	Panel *Panel
 }
 
-// Refuse returns a guardian's refusal with one of the codes above, and its reason in words.
+// Refuse returns a guardian's refusal with one of the codes above, and its reason.
 func Refuse(code, format string, args ...any) error {
 	return stream.Refuse(code, fmt.Sprintf(format, args...))
 }

@@ -14,11 +14,11 @@ import (
 	"github.com/starling-network/starling/verify/meter"
 )
 
-// Lease is a lease of a job as a supervisor hands it to the guardians, each time that it wants a voucher signed.
+// Lease is a lease of a job, as a supervisor hands it to the guardians with each request for a voucher's signature.
 type Lease struct {
 	Signed   market.Lease `json:"lease"`
 	Escrow   sign.Key     `json:"escrow,omitzero"`
-	Record   []byte       `json:"record"` // whatever a supervisor needs to go on with it
+	Record   []byte       `json:"record"` // the supervisor's data to resume the lease
 	Payer    []byte       `json:"payer"`  // meter.Payer.Marshal
 	MilliCPU uint32       `json:"milli_cpu,omitempty"`
 }
@@ -104,7 +104,7 @@ func (c Charter) ReloadLease(g market.Genesis, l Lease, w Word) (SignedLease, er
 }
 
 // CheckLease checks that a lease is of its job: signed by the job's key and its provider, for these terms, paid by
-// these guardians, and with a payer that its machine could have come to. known is the earlier record of it, nil if
+// these guardians, and with a payer state that the machine can reach. known is the earlier record of the lease, nil if
 // there is none. It returns the lease with its payer.
 func (c Charter) CheckLease(g market.Genesis, k SignedLease, known *SignedLease) (SignedLease, error) {
 	core, d := k.Signed.Core, g.Domain()
@@ -183,7 +183,7 @@ func (k SignedLease) Newer(o *SignedLease) bool {
 	return false
 }
 
-// Follows checks that k may be kept after o: nothing goes back, and no voucher has two forms.
+// Follows checks that k may replace o: nothing decreases, and no voucher has two forms.
 func (k SignedLease) Follows(o *SignedLease) error {
 	if o == nil {
 		return nil
@@ -201,8 +201,8 @@ func (k SignedLease) Follows(o *SignedLease) error {
 	return nil
 }
 
-// Starved reports whether a lease's voucher is overdue: the supervisor neither paid on nor said that it stopped, for
-// longer after the payer's machine would have.
+// Starved reports whether a lease's voucher is overdue: for silent slots after the payer's deadline, the supervisor
+// neither paid nor reported a stop.
 func (k SignedLease) Starved(now market.Slot, silent uint64) bool {
 	return k.payer.State() == meter.PayerPaying && now > rules.After(k.payer.Wake(), silent)
 }

@@ -24,7 +24,7 @@ func (c *command) get() (epoch uint64, grant []byte) {
 	return c.epoch, c.grant
 }
 
-// learn takes in a proof of a higher epoch.
+// learn checks and stores a proof of a higher epoch.
 func (c *command) learn(epoch uint64, grant []byte) error {
 	if err := c.charter.CheckGrant(c.domain, epoch, grant); err != nil {
 		return err
@@ -48,13 +48,13 @@ type link struct {
 	unsure map[market.LeaseID]*unsure // vouchers of which it has not confirmed receipt
 }
 
-// unsure is the newest voucher of a lease that a guardian was asked to sign and has not.
+// unsure is the newest voucher of a lease that was sent to a guardian and is not signed yet.
 type unsure struct {
 	ask    *nodepb.GuardRequest_Voucher
-	failed bool // it is not under way any more
+	failed bool // the request failed
 }
 
-// begin counts a beat, and reports whether there may be so many under way.
+// begin counts a beat, and reports whether the number of pending beats is within the limit.
 func (l *link) begin() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -83,14 +83,14 @@ func (l *link) isDeaf() bool {
 	return l.deaf
 }
 
-// asking notes that the guardian is asked for a voucher, instead of those before of its lease.
+// asking records a request for a voucher to the guardian. It replaces earlier ones of the lease.
 func (l *link) asking(id market.LeaseID, v *nodepb.GuardRequest_Voucher) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.unsure[id] = &unsure{ask: v}
 }
 
-// heard notes whether the guardian received a voucher.
+// heard records whether the guardian received a voucher.
 func (l *link) heard(v *nodepb.GuardRequest_Voucher, yes bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -26,7 +26,7 @@ type PanelConfig struct {
 	Key     sign.Signer // of this peer: the owner, or a guardian
 	Charter Charter
 	Members []Member // in the order of Charter.Keys
-	Local   Local    // of this peer, which is asked directly if it is one of the guardians; nil: none
+	Local   Local    // this peer's service, called directly if it is one of the guardians; optional
 	Slots   func() (market.Slot, error)
 	// Epoch and Grant are the newest that are known; zero: the owner's first.
 	Epoch uint64
@@ -42,13 +42,13 @@ type Panel struct {
 	command command
 	links   []*link // to the members
 
-	ctx    context.Context // of work that goes on after an answer
+	ctx    context.Context // of work that continues after an answer
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 }
 
-// settleTime is how long after the threshold the other guardians are still waited for where all that they know counts,
-// and lagTime how long those that are late are given to hear of something.
+// settleTime is the wait for the remaining guardians after the threshold, for requests that need all of their data.
+// lagTime is the time for slow guardians to receive a request.
 const (
 	settleTime = 300 * time.Millisecond
 	lagTime    = 10 * time.Second
@@ -94,7 +94,7 @@ func ask(ctx context.Context, h *p2p.Host, tag string, m Member, req *nodepb.Gua
 	return protocol.Guard.Call(ctx, h, tag, id, req)
 }
 
-// ask asks one guardian, as of the newest epoch.
+// ask sends a request to one guardian, under the newest epoch.
 func (p *Panel) ask(ctx context.Context, m Member, req *nodepb.GuardRequest) (*nodepb.GuardReply, error) {
 	epoch, grant := p.Epoch()
 	full := &nodepb.GuardRequest{Job: p.cfg.Charter.Job[:], Epoch: epoch, Grant: grant, Op: req.Op}
@@ -123,8 +123,8 @@ type answer[T any] struct {
 	err   error
 }
 
-// everyone sends a request to all guardians at once. The channel has room for all their answers, so that nobody has to
-// read them. Requests under way when ctx ends go on for lagTime, so that slow guardians receive them too.
+// everyone sends a request to all guardians at once. The channel has room for all answers, so reading them is optional.
+// Requests under way when ctx ends continue for lagTime, so that slow guardians receive them too.
 func everyone[T any](
 	ctx context.Context, p *Panel, f func(ctx context.Context, i int, m Member) (T, error),
 ) <-chan answer[T] {
@@ -160,7 +160,7 @@ func (p *Panel) minority(got int, failed map[int]error) error {
 	return errors.Join(errs...)
 }
 
-// superseded verifies a guardian's report of another supervisor: one that lies has no proof of it.
+// superseded verifies a guardian's report of another supervisor. A false report has no proof.
 func (p *Panel) superseded(ctx context.Context, m Member, err error) error {
 	if !Refused(err, CodeSuperseded) && !Refused(err, CodeNotYours) {
 		return err
@@ -174,7 +174,7 @@ func (p *Panel) superseded(ctx context.Context, m Member, err error) error {
 	return err
 }
 
-// inquire requests the supervisor's identity from a guardian. One that lies has no proof of it.
+// inquire requests the supervisor's identity from a guardian. A false answer has no proof.
 func (p *Panel) inquire(ctx context.Context, m Member) {
 	read := &nodepb.GuardRequest_Read{After: lastLease[:]}
 	reply, err := p.ask(ctx, m, &nodepb.GuardRequest{Op: &nodepb.GuardRequest_Read_{Read: read}})

@@ -12,9 +12,9 @@ import (
 	"github.com/starling-network/starling/verify"
 )
 
-// SignVoucher has the voucher signed that the lease's payer holds, and leaves the lease with the guardians. A payer
-// that stopped or settled is handed in too: otherwise its voucher seems overdue. It returns at the threshold; the
-// others hear of it later.
+// SignVoucher collects the guardians' signatures on the voucher of the lease's payer, and sends them the lease. Call it
+// also for a stopped or settled payer: otherwise its voucher seems overdue. It returns at the threshold; the other
+// guardians receive the request later.
 func (p *Panel) SignVoucher(ctx context.Context, l Lease) (verify.SignedVoucher, error) {
 	epoch, grant := p.Epoch()
 	signed, err := p.cfg.Charter.SignLease(p.cfg.Genesis, p.cfg.Key, epoch, grant, l)
@@ -86,7 +86,7 @@ func signatureOf(m Member, b, preimage []byte) (sign.Signature, error) {
 	return sig, sign.Verify(m.Key, preimage, sig)
 }
 
-// given is a signature that somebody made elsewhere, as a signer.
+// given is a signer that returns a signature made elsewhere.
 type given struct {
 	key sign.Key
 	sig sign.Signature
@@ -105,12 +105,12 @@ type remote struct {
 
 func (r *remote) Key() sign.Key { return r.m.Key }
 
-// signTime bounds a guardian's time to sign a transaction: the sender can do without its signature, and asks others.
+// signTime bounds a guardian's time to sign a transaction: afterwards the sender requests the signature of another.
 const signTime = 2 * time.Second
 
 func (r *remote) Sign(message []byte) (sign.Signature, error) {
 	if r.link.isDeaf() {
-		return sign.Signature{}, fmt.Errorf("guardian %s did not hear the last beat", r.m.Key.Short())
+		return sign.Signature{}, fmt.Errorf("guardian %s did not receive the last beat", r.m.Key.Short())
 	}
 	ctx, cancel := context.WithTimeout(r.ctx, signTime)
 	defer cancel()
@@ -125,7 +125,7 @@ func (r *remote) Sign(message []byte) (sign.Signature, error) {
 // Members are the guardians, in the order of their keys.
 func (p *Panel) Members() []Member { return slices.Clone(p.cfg.Members) }
 
-// Witnesses are the other guardians as signers of transactions, none of whom was asked yet. They live as long as the
+// Witnesses returns the other guardians as signers of transactions. It sends no request. They live as long as the
 // panel.
 func (p *Panel) Witnesses() []sign.Signer {
 	var out []sign.Signer

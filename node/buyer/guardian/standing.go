@@ -14,11 +14,11 @@ import (
 	"github.com/starling-network/starling/verify"
 )
 
-// Standing is how a job stands, as the guardians that answered say: the newest of each thing that a supervisor said.
+// Standing is a job's standing merged from the guardians' answers: the newest of each supervisor statement.
 type Standing struct {
 	Epoch   uint64 // newest that was granted
 	Grant   []byte // of it; nil under the owner's first
-	State   *State // nil: none was said
+	State   *State // optional
 	Leases  []Lease
 	Answers int // guardians
 
@@ -26,10 +26,10 @@ type Standing struct {
 	leases map[market.LeaseID]*SignedLease
 }
 
-// SignedState is State with the word of its supervisor; nil if there is none.
+// SignedState is State with its supervisor's signature; nil if there is none.
 func (s *Standing) SignedState() *SignedState { return s.state }
 
-// SignedLeases are Leases with the words of their supervisors.
+// SignedLeases are Leases with the signatures of their supervisors.
 func (s *Standing) SignedLeases() map[market.LeaseID]*SignedLease { return s.leases }
 
 // Read requests the job's standing from all guardians. If fewer than the threshold answered, it returns the standing
@@ -40,7 +40,7 @@ func (p *Panel) Read(ctx context.Context) (Standing, error) {
 	}), nil)
 }
 
-// view is how a job stands as one guardian says, as far as it can show that a supervisor said it.
+// view is one guardian's report of a job's standing, limited to data that a supervisor signed.
 type view struct {
 	signature []byte
 	epoch     uint64
@@ -50,7 +50,7 @@ type view struct {
 	last      market.LeaseID // of leases, which come in the order of their ids
 }
 
-// read asks one guardian, with the request first, for all that it knows.
+// read requests the whole standing from one guardian. The first request is first.
 func (p *Panel) read(ctx context.Context, m Member, first *nodepb.GuardRequest) (*view, error) {
 	v := &view{leases: map[market.LeaseID]*SignedLease{}}
 	for req := first; ; {
@@ -181,7 +181,7 @@ func (p *Panel) merged(s Standing) Standing {
 	return s
 }
 
-// grantTries is how often a grant is asked for under a higher epoch, where guardians know of more.
+// grantTries is the number of requests for a grant under a higher epoch, after guardians report one.
 const grantTries = 3
 
 // Grant makes this peer the job's supervisor by the guardians, under the next epoch that is its own, and returns the
@@ -216,7 +216,7 @@ func (p *Panel) grantOnce(ctx context.Context, epoch uint64) (Standing, error) {
 		Guardians: p.cfg.Charter.Keys.Hash(),
 	}, Signatures: verify.Signatures{Set: p.cfg.Charter.Keys}}
 	if p.cfg.Slots != nil {
-		g.Slot, _ = p.cfg.Slots() // says only when
+		g.Slot, _ = p.cfg.Slots() // informative only
 	}
 	b := g.SupervisionGrant.Marshal()
 	preimage := p.domain.Preimage(sign.TagSupervision, b[:])

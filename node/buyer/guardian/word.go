@@ -52,7 +52,7 @@ func (c Charter) word(
 	return Word{Epoch: epoch, Grant: grant, Signature: sig}, nil
 }
 
-// checkWord asks whether the supervisor of the word's epoch said it, and whether that epoch was granted.
+// checkWord verifies that the supervisor of the word's epoch signed it, and that the epoch was granted.
 func (c Charter) checkWord(d sign.Domain, w Word, kind byte, content sign.Hash) error {
 	if err := c.CheckGrant(d, w.Epoch, w.Grant); err != nil {
 		return err
@@ -72,11 +72,11 @@ func wordOf(pb *nodepb.Word) (Word, error) {
 	return Word{Epoch: pb.Epoch, Grant: pb.Grant, Signature: sign.Signature(pb.Signature)}, nil
 }
 
-// State is how a job stands, as its supervisor says.
+// State is a job's standing, as its supervisor reports it.
 type State struct {
 	Version uint64 `json:"version"` // counts the changes under one epoch, from 1
 	Bytes   []byte `json:"bytes"`
-	Over    bool   `json:"over,omitempty"` // nobody has to supervise the job any more
+	Over    bool   `json:"over,omitempty"` // the job needs no supervision
 	Files   []File `json:"files,omitempty"`
 }
 

@@ -42,7 +42,7 @@ func (ev FreezeRefused) apply(t *step) error {
 	return nil
 }
 
-// freeze freezes all programs, or lets them go on.
+// freeze freezes or resumes all programs.
 func (t *step) freeze(frozen bool) {
 	t.s.Paused = frozen
 	for i := range t.s.Ranks {
@@ -99,7 +99,7 @@ func (ev CommandLost) applyQuiet(t *step) error {
 	return nil
 }
 
-// acquire asks for command on behalf of the owner; a guardian waits to be appointed.
+// acquire requests command on behalf of the owner; a guardian waits to be appointed.
 func (t *step) acquire() {
 	if t.s.Command.Owner {
 		t.emit(AcquireCommand{})
@@ -118,7 +118,7 @@ func (ev CommandGranted) applyQuiet(t *step) error {
 	if ev.Epoch < s.Command.Epoch || ev.Epoch <= s.Command.Other {
 		return nil // of an earlier time
 	}
-	// A merge from before this supervisor went on is outdated, as Merge would say now.
+	// A merge from before this supervisor resumed is outdated: Merge would now refuse it.
 	if ev.Theirs != nil && (ev.Theirs.Phase >= s.Phase || ev.Theirs.Phase == Working && s.Phase == Reducing) {
 		own := t.s
 		*s = ev.Theirs.clone()

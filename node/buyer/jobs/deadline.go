@@ -16,14 +16,14 @@ const (
 	resumeTime = 2
 )
 
-// deadline is a moment at which the job changes by itself. Rank is -1 for the job's own.
+// deadline is a time at which the job changes without an event. Rank is -1 for the job's own.
 type deadline struct {
 	at   time.Time
 	due  func(t *step, rank int)
 	rank int
 }
 
-// sooner returns the earlier of two deadlines; a zero time is none.
+// sooner returns the earlier of two deadlines; a zero time means none.
 func (d deadline) sooner(at time.Time, due func(*step, int)) deadline {
 	if !at.IsZero() && (d.at.IsZero() || at.Before(d.at)) {
 		d.at, d.due = at, due
@@ -92,7 +92,8 @@ func (s *State) rankDeadline(i int) deadline {
 	return d
 }
 
-// limit is when an execution must have made progress. One that an earlier process started has until ResumedUntil.
+// limit returns the time by which an execution must have made progress. An execution of an earlier process has until
+// ResumedUntil.
 func (s *State) limit(r *Rank, most time.Duration) time.Time {
 	if r.Adopted {
 		return later(r.Begun.Add(most), s.ResumedUntil)
@@ -134,7 +135,7 @@ func idleOut(t *step, _ int) {
 	t.end(ResultStopped, 0, fmt.Sprintf("idle for %v (autostop)", t.s.Params.Cluster.Autostop))
 }
 
-// runText says that timeouts.run ended the job.
+// runText returns the reason for an end by timeouts.run.
 func (s *State) runText() string {
 	return fmt.Sprintf("the run time limit was reached (timeouts.run: %v)", s.Params.Run)
 }

@@ -1,12 +1,12 @@
-// Package jobs decides what happens to a job: which ranks are ordered, which programs start and stop, which leases are
-// renewed and ended, how much money may be promised, and how the job ends. It is a pure state machine. Step takes the
-// state, the time and an event, and returns the next state and the effects to carry out.
+// Package jobs decides what happens to a job: its orders, the start and stop of programs, renewals and ends of leases,
+// the promised money, and its result. It is a pure state machine. Step takes the state, the time and an event, and
+// returns the next state and the effects to carry out.
 //
 //	New ──▶ Engaging ──engaged──▶ Placing ──every rank leased──▶ Working ──round done──▶ Reducing
 //	guarded    │                     │                            │  ▲  │                  │  │
 //	           │                     │       rank lost, replaced ─┘  │  │                  │  │
 //	           │                     │       (stays Working)         └──│──── reduced ─────┘  │
-//	           │ nobody guards       │ no match, queue, budget          │ last round done     │ reduce failed
+//	           │ no guardians        │ no match, queue, budget          │ last round done     │ reduce failed
 //	           └─────────────────────┴──────────────▶ Stopping ◀────────┴─────────────────────┘
 //	                                                     │     ◀── rank failed, stop, idle, timeouts.run, budget
 //	                                                     │ nothing runs, outputs gathered
@@ -25,19 +25,18 @@
 //	   │     (again until timeouts.queue)                                 │
 //	   └──── lost: EndLease, then LeaseCost ──────────────────────────────┘
 //
-//	Running:  Starting ──▶ Up ──▶ Gathering ──▶ (Judging) ──▶ decided       Reclaiming: the lease is over;
+//	Running:  Starting ──▶ Up ──▶ Gathering ──▶ (Judging) ──▶ decided       Reclaiming: the lease ended;
 //	             └──────────┴─▶ Halting ─┘                                  had the program ended before?
 //
 // The runner journals the state that Step returns (State.Encode) before it carries out any effect. Every effect may be
-// repeated: executions are idempotent by lease and number, EndLease by chain, RenewLease because a successor follows
-// from its predecessor, and replicas by attempt. An order is not repeated: a restart voids its gang, and the next order
-// of a rank has a higher epoch.
+// repeated: executions are idempotent by lease and number, EndLease by chain, RenewLease because a successor is
+// determined by its predecessor, and replicas by attempt. An order is not repeated: a restart voids its gang, and the
+// next order of a rank has a higher epoch.
 //
 // Rooms always answer OrderGang (GangFormed or GangFailed), EndLease (LeaseCost for each lease of the chain) and
-// RenewLease (LeaseRenewed or RenewalRefused). The eight rules below are easy to miss; each has a test that fails
-// without it.
+// RenewLease (LeaseRenewed or RenewalRefused). The eight rules below are easy to miss; each has a test.
 //
-//	R1  While another peer commands the job, only command events, answers of gangs and a stop request are taken in.
+//	R1  While another peer commands the job, only command events, answers of gangs and a stop request are applied.
 //	R2  A gang survives CommandGranted as dropped until it is answered. Recovered forgets it.
 //	R3  A renewal with its successor among the reported leases is answered; else its money would count twice.
 //	R4  A repeated LeaseRenewed never ends a chain in use.

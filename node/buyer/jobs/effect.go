@@ -21,11 +21,11 @@ type (
 		Seats   []Seat
 		Slots   uint64        // of each lease, at most
 		Cap     market.Amount // of all together
-		Until   time.Time     // keep asking until then
+		Until   time.Time     // repeat the order until then
 		Standby bool          // of the job's standbys only
 		Avoid   []sign.Key    // while others are left
 	}
-	// CancelGang asks for an early GangFailed.
+	// CancelGang requests an early GangFailed.
 	CancelGang struct {
 		Gang   GangID
 		Reason string
@@ -62,18 +62,18 @@ type (
 		Round, Generation uint32
 		From              File // checkpoint; zero: from the beginning
 	}
-	// StopExecution asks a program to exit within Grace.
+	// StopExecution requests that a program exits within Grace.
 	StopExecution struct {
 		Exec
 		Grace time.Duration
 	}
-	// GatherOutputs fetches what an execution left.
+	// GatherOutputs fetches the outputs of an execution.
 	GatherOutputs struct{ Exec }
-	// ReclaimExecution asks whether an execution exited before its lease was over.
+	// ReclaimExecution requests the result of an execution that may have exited before its lease ended.
 	ReclaimExecution struct{ Exec }
 	// PollProvider is answered by ProviderHeard or ProviderSilent.
 	PollProvider struct{ Exec }
-	// SetFrozen freezes a program or lets it go on.
+	// SetFrozen freezes or resumes a program.
 	SetFrozen struct {
 		Exec
 		Frozen bool

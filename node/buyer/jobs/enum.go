@@ -44,7 +44,7 @@ const (
 	Halting                    // Running: asked to stop, until HaltBy.
 	Gathering                  // Running: exited; its outputs are being fetched.
 	Judging                    // Running: failed; another member may have been lost first.
-	Reclaiming                 // Running: its lease is over; it may have exited before.
+	Reclaiming                 // Running: its lease ended; it may have exited before.
 )
 
 // Result is the result of a job.
@@ -77,8 +77,8 @@ type Stage uint8
 
 // The stages.
 const (
-	StagePulling   Stage = iota + 1 // The provider knows how much it has to fetch.
-	StagePulled                     // Program and inputs are there.
+	StagePulling   Stage = iota + 1 // The provider has the sizes of the files to fetch.
+	StagePulled                     // Program and inputs were fetched.
 	StageHealthy                    // It runs, and is healthy where it has a check.
 	StageUnhealthy                  // Its check fails.
 )

@@ -21,7 +21,7 @@ type quiet interface{ applyQuiet(t *step) error }
 type (
 	// StopRequested ends the job's work.
 	StopRequested struct{ Req Req }
-	// PauseRequested freezes all programs, or lets them go on.
+	// PauseRequested freezes or resumes all programs.
 	PauseRequested struct {
 		Req   Req
 		Pause bool
@@ -106,7 +106,7 @@ type (
 		Outputs []File
 	}
 	// ExecutionLost reports an execution that was refused or malformed, outputs that cannot be fetched, or a reclaim
-	// that found nothing. After a restart Cause is what the lease's record says.
+	// that found nothing. After a restart Cause is the cause in the lease's record.
 	ExecutionLost struct {
 		Exec
 		Cause  Cause
@@ -147,14 +147,14 @@ type (
 
 // Reports of hooks.
 type (
-	// ClusterUse reports whether anybody uses the cluster: first, and on change.
+	// ClusterUse reports whether the cluster is in use: first, and on change.
 	ClusterUse struct{ Busy bool }
-	// ReplicaWanted asks for the money of a replica. It is answered by BuyReplica or RefuseReplica.
+	// ReplicaWanted requests the money of a replica. It is answered by BuyReplica or RefuseReplica.
 	ReplicaWanted struct {
 		Rank, Attempt uint32
 		Most          market.Amount
 	}
-	// ReplicaEnded reports what a replica cost.
+	// ReplicaEnded reports the cost of a replica.
 	ReplicaEnded struct {
 		Rank, Attempt uint32
 		Owed          market.Amount
@@ -182,12 +182,12 @@ type (
 
 // Reports of the pay room.
 type (
-	// AccountCounted reports what the job owes; no lease can become void after it.
+	// AccountCounted reports the job's total debt; no lease can become void after it.
 	AccountCounted struct {
 		Owed     market.Amount
 		Receipts uint64
 	}
-	// EscrowReleased reports that what is not owed was refunded.
+	// EscrowReleased reports that the unowed money was refunded.
 	EscrowReleased struct{ Paid market.Amount }
 	// ReceiptsAnchored reports the transaction that commits to the receipts.
 	ReceiptsAnchored struct{ Tx string }

@@ -18,16 +18,15 @@ func (t gangs) ready() (out []uint32) {
 			out = append(out, uint32(i))
 		}
 	}
-	// While the cost of a lease is not known, neither is what is left of the budget (R5).
+	// While the cost of a lease is unknown, so is the remaining budget (R5).
 	if len(out) > 0 && slices.ContainsFunc(t.s.Leases, func(l Lease) bool { return l.Ending }) {
 		return nil
 	}
 	return out
 }
 
-// mostOrders is how many orders for lost ranks of a job are under way at a time. Ranks that are lost meanwhile wait,
-// and are ordered together. Each order asks every provider: a busy buyer that loses most of its ranks would else ask
-// each of them once for every rank.
+// mostOrders bounds the concurrent orders for lost ranks of a job. Ranks lost meanwhile wait, and are ordered together.
+// Each order goes to every provider, so after the loss of most ranks there would be one request per rank to each.
 const mostOrders = 4
 
 // replace orders lost ranks, and joining ranks together.
@@ -51,8 +50,8 @@ func (t gangs) replace() {
 	}
 }
 
-// grouped returns the lost ranks that are ordered together. As a gang is all or none, the next orders for ranks whose
-// gang failed are half as large each time.
+// grouped returns the groups of lost ranks that are ordered together. A gang is all or none, so after each failure of a
+// gang the next orders are half as large.
 func (t gangs) grouped(lost []uint32) (out [][]uint32) {
 	tries := func(i uint32) uint32 { return t.s.Ranks[i].tries }
 	slices.SortStableFunc(lost, func(a, b uint32) int { return cmp.Compare(tries(a), tries(b)) })
@@ -71,11 +70,11 @@ func (t gangs) grouped(lost []uint32) (out [][]uint32) {
 	return out
 }
 
-// single reports whether each lost rank is ordered by itself: members of a cluster, and standbys.
+// single reports whether each lost rank has a separate order: members of a cluster, and standbys.
 func (t gangs) single() bool { return t.s.Params.Cluster != nil || t.s.Params.Guarded }
 
-// order orders leases for ranks, all or none. If the budget does not pay for them, it waits for money that may come
-// back (R6); if none can, the scale-up or the job fails.
+// order orders leases for ranks, all or none. If the budget does not pay for them, it waits for possible refunds (R6);
+// if none can, the scale-up or the job fails.
 func (t gangs) order(ranks []uint32) {
 	s := &t.s
 	slots, cost, ok := s.allot(t.now.Time, len(ranks))
@@ -87,7 +86,7 @@ func (t gangs) order(ranks []uint32) {
 		t.resize().undo(fmt.Errorf("%w: %w", ErrScale, ErrBudget))
 		return
 	default:
-		text := "what is left of payment.budget does not pay %d leases for one interval"
+		text := "payment.budget: the remainder does not pay %d leases for one interval"
 		t.end(ResultFailed, CodePayment, fmt.Sprintf(text, len(ranks)))
 		return
 	}
@@ -204,7 +203,7 @@ func (ev GangFormed) applyQuiet(t *step) error {
 	return nil
 }
 
-// fills reports whether the leases are one for each seat of a gang that is wanted, within its money.
+// fills reports whether the leases are one for each seat of a current gang, within its money.
 func (t gangs) fills(g Gang, leases []Lease) bool {
 	if g.Dropped || g.Order.IsZero() || t.s.Phase >= Stopping || len(leases) != len(g.Ranks) {
 		return false

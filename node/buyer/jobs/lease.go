@@ -39,10 +39,10 @@ func (t leases) end(chain market.LeaseID, reason string) {
 	}
 }
 
-// endAll ends all leases of a job that is over.
+// endAll ends all leases of an ended job.
 func (t leases) endAll() {
 	for i := range t.s.Leases {
-		t.end(t.s.Leases[i].Chain, "the job is over")
+		t.end(t.s.Leases[i].Chain, "the job has ended")
 	}
 }
 
@@ -61,7 +61,7 @@ func (ev LeaseLost) apply(t *step) error {
 	}
 	switch r := t.rank(i); {
 	case r.Doing == Reclaiming || r.LostBy != 0:
-	case r.State == RankRunning && r.Doing == Gathering: // what the program left is kept for a time
+	case r.State == RankRunning && r.Doing == Gathering: // providers keep the program's outputs for a time
 		r.LostBy, r.lostWhy = ev.Cause, ev.Reason
 	case s.Phase == Stopping && r.State == RankRunning:
 		r.stopped()
@@ -137,7 +137,7 @@ func (t leases) continues(n Renewal) bool {
 	return err == nil && most == n.Cap
 }
 
-// renew asks for successors of all leases that are too short, if the budget pays for them.
+// renew requests successors of all leases that are too short, if the budget pays for them.
 func (t leases) renew() {
 	all, cost := t.renewals()
 	if cost > t.s.left() {

@@ -39,8 +39,8 @@ func slotsFor(r market.Rate, a market.Amount) uint64 {
 	return q
 }
 
-// span returns the slots that a lease begun now must last: the job's remaining time, and what the last receipt and the
-// outputs take.
+// span returns the slots that a lease begun now must last: the job's remaining time, plus two intervals for the last
+// receipt and the outputs.
 func (s *State) span(now time.Time) uint64 {
 	return s.Params.slotsIn(max(s.remaining(now), time.Second)) + 2*s.Params.Interval
 }

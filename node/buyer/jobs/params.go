@@ -7,7 +7,7 @@ import (
 	"github.com/starling-network/starling/market"
 )
 
-// Bounds of what a record may hold.
+// Bounds on the content of a record.
 const (
 	MaxRanks   = 1024
 	maxRounds  = 10_000

@@ -60,13 +60,13 @@ func (r rankStep) resume() {
 	r.emit(StartExecution{r.exec(), r.s.Round, r.Generation, r.Checkpoint})
 }
 
-// reclaim asks for the result of an execution after its lease is over. Without one the lease is lost for cause.
+// reclaim requests the result of an execution after the end of its lease. Without a result the lease is lost for cause.
 func (r rankStep) reclaim(cause Cause, reason string) {
 	r.Doing, r.LostBy, r.lostWhy = Reclaiming, cause, reason
 	r.emit(ReclaimExecution{r.exec()})
 }
 
-// halt asks the program to exit.
+// halt requests that the program exits.
 func (r rankStep) halt() {
 	grace := r.s.Params.Grace
 	r.Doing, r.HaltBy = Halting, r.now.Time.Add(grace+haltSlack)
@@ -166,7 +166,7 @@ func (ev ProviderHeard) apply(t *step) error {
 func (ev PeerFailed) apply(t *step) error {
 	t.end(ResultFailed, ev.Code, ev.Reason)
 	for i := range t.s.Ranks {
-		if r := t.rank(i); r.State == RankRunning && r.Doing == Gathering { // nobody fetches its outputs any more
+		if r := t.rank(i); r.State == RankRunning && r.Doing == Gathering { // its outputs are no longer fetched
 			r.stopped()
 		}
 	}
@@ -184,7 +184,7 @@ func (ev CheckpointKept) apply(t *step) error {
 	return nil
 }
 
-// decide determines what follows an execution with gathered outputs.
+// decide determines the next step after an execution with gathered outputs.
 func (r rankStep) decide() {
 	s, c, re := &r.s, r.s.Params.Cluster, r.s.Params.Restart
 	r.note(NoteExited, r.i, "%s", r.Exit.text(0))
@@ -241,13 +241,13 @@ func (r rankStep) again(wait time.Duration) {
 	r.note(NoteRestarted, r.i, "%d of at most %d times, in %v", r.Restarts, r.s.Params.Restart.Max, wait)
 }
 
-// lose ends the rank's lease. Unless the job ends by it, the rank is ordered anew; one that is Done, in the next round.
+// lose ends the rank's lease. Unless this ends the job, the rank is ordered again; a Done rank, in the next round.
 func (r rankStep) lose(cause Cause, reason string) {
 	if r.s.Phase >= Stopping {
 		r.stopped()
 		return
 	}
-	if r.LostBy != 0 { // its lease was over before (R8)
+	if r.LostBy != 0 { // its lease ended before (R8)
 		cause, reason = r.LostBy, r.lostWhy
 	}
 	chain, renewed := r.Lease, r.Unextended == ""

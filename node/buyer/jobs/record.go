@@ -201,10 +201,11 @@ func (f File) valid() bool {
 
 // Merge validates a standing that another supervisor left of the job, and returns the state that follows from it for
 // CommandGranted. The supervisor may lie: a standing is held to states that this peer itself could have journalled, so
-// that a lie costs no more than the work it is about. No epoch and no round is lowered, and a done rank stays done.
+// that a false standing costs at most the work in it. No epoch and no round is lowered, and a done rank stays done.
 //
 // If sure is set, own comes from this peer's journal, and a standing of the same command or an older one is no news:
-// Merge returns own. ErrRecord means that the standing cannot be read, ErrForeign that it does not follow from own.
+// Merge returns own. It returns ErrRecord if the standing cannot be read, and ErrForeign if it does not follow from
+// own.
 func Merge(own State, theirs []byte, sure bool) (State, error) {
 	s, err := Decode(theirs)
 	if err != nil {
@@ -236,14 +237,14 @@ func Merge(own State, theirs []byte, sure bool) (State, error) {
 		s.Ranks[i] = s.Ranks[i].after(own.Ranks[i], s.Round == own.Round)
 	}
 	s.Outcome.Reason = clip(s.Outcome.Reason)
-	if s.Phase == Ended { // what is owed is still to be settled here
+	if s.Phase == Ended { // debts are still to be settled here
 		s.Phase, s.Ended = Settling, time.Time{}
 	}
 	if !own.Started.IsZero() {
 		s.Started = own.Started
 	}
 	s.Params.LostAfter = own.Params.LostAfter
-	if own.Command.Owner { // it knows best what it asked for
+	if own.Command.Owner { // the owner has the authoritative parameters
 		s.Params, s.Paused, s.WantStop, s.Extended = own.Params, own.Paused, own.WantStop, own.Extended
 	}
 	s.WantStop = s.WantStop || own.WantStop
@@ -260,7 +261,7 @@ func Merge(own State, theirs []byte, sure bool) (State, error) {
 func (r Rank) after(own Rank, sameRound bool) Rank {
 	epoch := max(r.Epoch, own.Epoch)
 	if sameRound && own.State == RankDone && r.State != RankDone {
-		r = own // what is done is not done again
+		r = own // a done rank does not run again
 	}
 	r.Epoch = epoch
 	r.Losses, r.Restarts = max(r.Losses, own.Losses), max(r.Restarts, own.Restarts)

@@ -45,7 +45,7 @@ type State struct {
 	Placed   GangID     `json:"placed,omitempty"`
 	Renewals []Renewal  `json:"renewals,omitempty"`
 	Grants   []Grant    `json:"grants,omitempty"` // money of replicas
-	Judged   []bool     `json:"judged,omitempty"` // by rank, of a job that asks for checks
+	Judged   []bool     `json:"judged,omitempty"` // by rank, for a job with checks
 	Plan     Plan       `json:"plan,omitzero"`
 	Scale    *Scale     `json:"scale,omitempty"` // change of size in progress
 	Avoid    []sign.Key `json:"avoid,omitempty"` // providers that lost a rank, oldest first
@@ -87,7 +87,7 @@ type Rank struct {
 	Silent    time.Time `json:"-"` // since then its provider has not answered
 	HaltBy    time.Time `json:"-"` // set once a stop was requested
 	Unhealthy string    `json:"-"`
-	LostBy    Cause     `json:"-"` // its lease is over, and why
+	LostBy    Cause     `json:"-"` // why its lease ended; 0: it did not
 
 	lostWhy  string
 	unplaced string // why its newest order failed
@@ -98,7 +98,7 @@ type Rank struct {
 // Exit is how an execution ended.
 type Exit struct {
 	Code     int    `json:"code,omitempty"`
-	Reason   string `json:"reason,omitempty"` // the runtime's; empty when the program exited by itself
+	Reason   string `json:"reason,omitempty"` // the runtime's; empty if the program exited
 	Detail   string `json:"detail,omitempty"`
 	Broken   bool   `json:"broken,omitempty"`   // the provider's doing, unless a stop was requested
 	Hopeless bool   `json:"hopeless,omitempty"` // every provider would answer the same
@@ -150,7 +150,7 @@ type Lease struct {
 	asked       bool          // EndLease was emitted in this process
 }
 
-// Renewal is a successor that a provider is asked for.
+// Renewal is a successor requested from a provider.
 type Renewal struct {
 	Rank  uint32         `json:"rank"`
 	Of    market.LeaseID `json:"of"`

@@ -56,7 +56,7 @@ func (s State) Step(now Now, ev Event) (State, []Effect, error) {
 	return t.s, t.fx, nil
 }
 
-// take applies the event, or what of it applies while another peer supervises (R1).
+// take applies the event. While another peer supervises, it applies only the events of R1.
 func (t *step) take(ev Event) error {
 	if !t.s.Command.Lost {
 		return ev.apply(t)
@@ -67,7 +67,7 @@ func (t *step) take(ev Event) error {
 	return nil
 }
 
-// advance begins what state and time require, until nothing changes.
+// advance starts the work that state and time require, until nothing changes.
 func (t *step) advance() {
 	for !t.s.Command.Lost {
 		phase, round, n := t.s.Phase, t.s.Round, len(t.fx)
@@ -96,7 +96,7 @@ func (t *step) note(kind string, rank int, format string, args ...any) {
 	t.emit(Note{kind, rank, fmt.Sprintf(format, args...)})
 }
 
-// answer answers a request, unless nobody waits for it.
+// answer answers a request; 0 means no request.
 func (t *step) answer(req Req, err error) {
 	if req != 0 {
 		t.emit(Answer{req, err})
@@ -135,7 +135,7 @@ func (t *step) place() {
 	}
 }
 
-// work begins what each rank needs, and ends the round or the job.
+// work starts the next activity of each rank, and ends the round or the job.
 func (t *step) work() {
 	t.judge()
 	for i := 0; i < len(t.s.Ranks) && t.s.Phase == Working; i++ {

@@ -73,7 +73,7 @@ func (l *Lease) Owed() market.Amount {
 	return 0
 }
 
-// Most returns the most that the lease can still come to cost.
+// Most returns the maximum total cost of the lease.
 func (l *Lease) Most() market.Amount {
 	if st := l.State(); st == meter.PayerSettled || st == meter.PayerStopping {
 		return l.Owed()
@@ -81,7 +81,7 @@ func (l *Lease) Most() market.Amount {
 	return l.Core.Cap
 }
 
-// usedUp reports whether the lease's last slot has a receipt, or its time is over in slot now: by then its provider may
+// usedUp reports whether the lease's last slot has a receipt, or its time has passed in slot now: its provider may then
 // close it with the last slots unpaid. l.mu is held.
 func (l *Lease) usedUp(now market.Slot) bool {
 	last := l.payer.Last()

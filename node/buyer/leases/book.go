@@ -51,14 +51,14 @@ var (
 type Observer interface {
 	// Filed reports a receipt that both sides signed, with the units of its lease. A report may repeat.
 	Filed(l market.Lease, units []market.UnitID, r verify.Receipt)
-	// Settled reports that a watched lease costs nothing more. It is called in a task of its own, and may wait.
+	// Settled reports that a watched lease costs nothing more. It is called in a separate task, and may block.
 	Settled(l *Lease)
 }
 
 // StepTimeout is how long a provider may take for one step of the protocol of leases.
 const StepTimeout = 2 * time.Second
 
-// Tasks runs functions in goroutines of their own, for which its owner waits. A sync.WaitGroup is one.
+// Tasks runs functions in separate goroutines, for which its owner waits. A sync.WaitGroup is one.
 type Tasks interface{ Go(f func()) }
 
 // Config is the configuration of a Book. All of it is required.
@@ -243,8 +243,8 @@ func (b *Book) Call(ctx context.Context, to peer.ID, req *marketpb.LeaseRequest)
 	return protocol.Lease.Call(ctx, b.cfg.Host, b.tag, to, req)
 }
 
-// Reconnect opens a connection to the provider of every lease that is not settled. A peer whose addresses changed calls
-// it, because providers that request the next voucher have the old ones.
+// Reconnect opens a connection to the provider of every lease that is not settled. Call it after a change of addresses,
+// because providers request the next voucher at the old ones.
 func (b *Book) Reconnect(ctx context.Context) {
 	var peers []peer.ID
 	for _, l := range b.All() {

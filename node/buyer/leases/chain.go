@@ -20,7 +20,7 @@ type chain struct {
 	cancel context.CancelFunc
 
 	guard  sync.Mutex // taken last
-	list   []*Lease   // by start, those that were prepaid
+	list   []*Lease   // the prepaid leases, by start
 	why    string     // it is lost
 	absent bool       // and was when this peer came back
 	split  bool       // a probe found that its units are shared
@@ -67,7 +67,7 @@ func (c *chain) Open() []*Lease {
 	return slices.DeleteFunc(c.Chain(), func(l *Lease) bool { return l.Done() })
 }
 
-// tail returns the last lease of the chain that was not given back: when it is over, so is the chain.
+// tail returns the last lease of the chain that was not given back. The chain ends with it.
 func (c *chain) tail() *Lease {
 	c.guard.Lock()
 	defer c.guard.Unlock()
@@ -80,8 +80,8 @@ func (c *chain) tail() *Lease {
 	return last
 }
 
-// over notes that a lease of the chain costs nothing more: in time, when it was used up to its end. The chain goes on
-// with the next lease, or, if the lease had not begun, with those before it.
+// over records that a lease of the chain costs nothing more. inTime means that it was used to its end. The chain
+// continues with the next lease, or with the earlier ones if the lease had not begun.
 func (c *chain) over(l *Lease, inTime bool, why string) {
 	c.guard.Lock()
 	defer c.guard.Unlock()
@@ -131,10 +131,10 @@ func (c *chain) Alive() bool {
 	return c.usable()
 }
 
-// Expire ends a chain that was over when this peer came back.
+// Expire ends a chain that ended while this peer was away.
 func (c *chain) Expire(reason string) { c.end(reason, false) }
 
-// Condemn ends a chain whose units are shared, as a probe found.
+// Condemn ends a chain after a probe found its units to be shared.
 func (c *chain) Condemn(reason string) { c.end(reason, true) }
 
 func (c *chain) end(reason string, split bool) {
@@ -175,8 +175,8 @@ func (c *chain) Spent() bool {
 	return v != nil && (v.Horizon >= l.Core.End || l.Core.Rate > 0 && v.Cumulative >= l.Core.Cap)
 }
 
-// Loss returns the money that was paid for the chain since work on it began that came to nothing. A zero time is the
-// begin of the chain.
+// Loss returns the money paid for the chain since begun, the start of work that is lost. A zero time means the start of
+// the chain.
 func (c *chain) Loss(begun time.Time) market.Amount {
 	var paid market.Amount
 	all := c.Chain()
@@ -205,12 +205,12 @@ func (c *chain) MilliCPU() uint64 {
 	return r.CPUMillis * 1000 / millis
 }
 
-// backSlack is how long a peer that comes back has to find its providers before the lease that it paid for is over.
+// backSlack is the time for a returning peer to find its providers before a paid lease ends.
 const backSlack = 3 * time.Second
 
-// Outage returns how long this peer was away before its present process, and how far the last lease was paid for then,
-// both counted from its last receipt. unpaid reports that this was not far enough, so that its provider did right to
-// stop. All is zero for a lease of this process.
+// Outage returns this peer's absence before its present process, and the prepaid time of the last lease, both from its
+// last receipt. unpaid reports whether the absence was longer, so that the provider was right to stop. All is zero for
+// a lease of this process.
 func (c *chain) Outage() (away, ahead time.Duration, unpaid bool) {
 	l := c.tail()
 	if l.seenAt == 0 {

@@ -56,7 +56,7 @@ type Principal interface {
 	Key() sign.Signer
 	// Epoch is the number under which the job is supervised; 0 without guardians.
 	Epoch() uint64
-	// Alone reports whether this peer signs vouchers without others. Guardians sign for no more than an interval.
+	// Alone reports whether this peer signs vouchers without guardians. Guardians sign for at most one interval.
 	Alone() bool
 	// Voucher returns a voucher that the lease's payer issued, signed by enough of the voucher keys.
 	Voucher(ctx context.Context, l *Lease, v verify.Voucher) (verify.SignedVoucher, error)
@@ -79,7 +79,7 @@ type Lease struct {
 	*chain
 	book         *Book
 	gone, inTime bool // of chain.over; under chain.guard
-	back         bool // it was over before it began; likewise
+	back         bool // it ended before it began; likewise
 
 	// Of a lease of an earlier process: the slots up to which this peer knew of it, and had paid for it.
 	seenAt, paidAt market.Slot
@@ -101,7 +101,7 @@ const (
 	maxReason = 800
 )
 
-// ErrUnpayable is returned for a lease whose payer issues no first voucher any more.
+// ErrUnpayable is returned for a lease whose payer can no longer issue a first voucher.
 var ErrUnpayable = errors.New("the lease can no longer be paid for")
 
 // open returns a lease without a payer.
@@ -255,7 +255,7 @@ func (l *Lease) Ready(escrow sign.Key, funding []byte) (err error) {
 }
 
 // Prepay issues the voucher for the first interval, once, and returns the request to the provider. A repeated call
-// returns the same. It returns ErrUnpayable for a lease that is over.
+// returns the same. It returns ErrUnpayable for an ended lease.
 func (l *Lease) Prepay(ctx context.Context) (*marketpb.Activate, error) {
 	l.mu.Lock()
 	rec, err := l.put()
@@ -286,7 +286,7 @@ func signed(ctx context.Context, l *Lease, v verify.Voucher) ([]byte, error) {
 	return s.Marshal(), nil
 }
 
-// Accept takes in a receipt that both sides signed under an earlier supervisor.
+// Accept adds a receipt that both parties signed under an earlier supervisor.
 func (l *Lease) Accept(ctx context.Context, r verify.Receipt) error {
 	_, err := metered{l}.step(ctx, meter.Signed{Receipt: r})
 	return err
@@ -323,7 +323,7 @@ func (l *Lease) Release(ctx context.Context, reason string) {
 	}
 }
 
-// Cancel ends the chain of a lease that its gang does not want.
+// Cancel ends the chain of a lease that its gang does not use.
 func (l *Lease) Cancel() { l.cancel() }
 
 // Void ends a lease that costs nothing, since its money was not on chain in time. It tries until the journal has that,
@@ -382,6 +382,6 @@ func (l *Lease) Leave() {
 type (
 	// Receipt is a receipt of a lease.
 	Receipt = verify.Receipt
-	// Activate asks the provider of a lease to begin it.
+	// Activate requests that the provider of a lease begins it.
 	Activate = marketpb.Activate
 )

@@ -87,7 +87,8 @@ func later(t meter.Terms, x, y []byte) bool {
 }
 
 // compare orders two states of one lease as guardians do: by the last receipt, which its provider signed; then by the
-// supervisor that signed the voucher, since guardians sign none of an earlier one after it; then by the voucher.
+// epoch of the voucher's supervisor; then by the voucher. Guardians sign no voucher of an earlier supervisor after a
+// later one's.
 func compare(x, y meter.Payer) int {
 	v, w := cmp.Or(x.Voucher(), &verify.Voucher{}), cmp.Or(y.Voucher(), &verify.Voucher{})
 	return cmp.Or(
@@ -95,8 +96,8 @@ func compare(x, y meter.Payer) int {
 }
 
 var (
-	errUnits  = errors.New("its units are not those that were signed")
-	errMember = errors.New("its place in the cluster is not that of the first lease of its chain")
+	errUnits  = errors.New("the units differ from the signed units")
+	errMember = errors.New("the place in the cluster differs from the chain's first lease")
 )
 
 // checked reads another supervisor's record of a lease.
@@ -133,7 +134,7 @@ func (b *Book) checked(h Handed) (Record, error) {
 func (l *Lease) Takeover() ([]store.Put, error) {
 	rec, err := l.Put(func(r *Record) {
 		if l.payer.State() == meter.PayerPaying {
-			r.Active = true // its provider was asked to take the first voucher
+			r.Active = true // the first voucher was sent to its provider
 		}
 	})
 	if err != nil {
@@ -159,5 +160,5 @@ func (b *Book) Resume(l *Lease) {
 	}
 }
 
-// LostAway is the reason for the end of a chain that was over when this peer came back.
-const LostAway = "the lease was over when the buyer was back"
+// LostAway is the reason for the end of a chain while this peer was away.
+const LostAway = "the lease ended while the buyer was away"

@@ -1,7 +1,7 @@
-// Package lines makes the leases of a job longer, and ends them.
+// Package lines extends the leases of a job, and ends them.
 //
-// A line is a lease with the successors that make it longer. Its provider signs each successor, and the first interval
-// is paid, before the lease before it is over.
+// A line is a lease with the successors that extend it. Its provider signs each successor, and the buyer pays its first
+// interval, before its predecessor ends.
 package lines
 
 import (
@@ -96,7 +96,7 @@ func (c Lines) Fault(fx jobs.ReportFault) {
 	c.cfg.Tasks.Go(func() { c.cfg.Reputation.Failed(l.Core, l.Loss(begun)) })
 }
 
-// Renew asks the provider of a lease for a successor until it has answered.
+// Renew requests a successor from the provider of a lease until it has answered.
 func (c Lines) Renew(fx jobs.RenewLease) {
 	work := c.job.Commanded()
 	c.cfg.Tasks.Go(func() {

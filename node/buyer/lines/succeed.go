@@ -34,8 +34,8 @@ func (c Lines) succeed(ctx context.Context, before *leases.Lease, core market.Le
 	return err
 }
 
-// refused ends a successor that its provider does not follow with. One that was paid for is retired when it is settled:
-// until then the provider may still say that it costs nothing.
+// refused ends a successor that its provider refused. A paid successor is retired when it is settled: until then the
+// provider may still waive its cost.
 func (c Lines) refused(ctx context.Context, core market.LeaseCore, why error) {
 	if l := c.cfg.Leases.Get(core.ID()); l != nil {
 		_ = l.Stop(ctx, why.Error())
@@ -66,7 +66,7 @@ func (c Lines) follow(ctx context.Context, before *leases.Lease, core market.Lea
 		last = err
 		slot, err := c.cfg.Clock.Now(time.Now())
 		if err == nil && slot >= core.Start || before.Context().Err() != nil {
-			return fmt.Errorf("the provider did not agree before the lease was over: %w", last)
+			return fmt.Errorf("the provider did not agree before the lease ended: %w", last)
 		}
 		if run.Pause(ctx, run.Redial) != nil {
 			return ctx.Err()
@@ -110,7 +110,7 @@ func (c Lines) sign(ctx context.Context, before *leases.Lease, core market.Lease
 	return n.Save(ctx, func(r *leases.Record) { r.Active = true })
 }
 
-// draft has the successor of a lease signed by both, and sets its money aside.
+// draft makes the successor of a lease, collects both signatures, and sets its money aside.
 func (c Lines) draft(ctx context.Context, before *leases.Lease, core market.LeaseCore) (*leases.Lease, error) {
 	domain := c.cfg.Genesis.Domain()
 	sig, err := core.Sign(domain, c.job.As().Key())

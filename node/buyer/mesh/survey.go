@@ -1,5 +1,5 @@
 // Package mesh is a buyer's view of a cluster from outside: the measured paths between its members, how each reaches
-// the others, and whether anybody uses it.
+// the others, and whether the cluster is in use.
 package mesh
 
 import (
@@ -26,8 +26,8 @@ const (
 	MeasureTimeout = 3500 * time.Millisecond
 	// probesUntil is when no more bytes are sent for it: the rest of the time is for the answers under way.
 	probesUntil = 2500 * time.Millisecond
-	// echoRounds is the number of round trips measured of each path. Of one that misses the class by less than notQuite
-	// there are echoAgain: a busy moment is no distance.
+	// echoRounds is the number of round trips measured for each path. A path that misses the class by less than
+	// notQuite is measured echoAgain times, to rule out a busy moment.
 	echoRounds, echoAgain = 4, 24
 	notQuite              = 30 * time.Millisecond
 	// probeRounds and probeFew are the rounds of a tournament in which bytes are sent: of eight members, all paths;
@@ -153,8 +153,8 @@ func (s *Survey) unknown(all []Finalist) []link.Pair {
 	return out
 }
 
-// echo measures the round trips of all pairs at once: a few bytes disturb nobody. One end may reach the other though
-// the other does not reach it.
+// echo measures the round trips of all pairs at once, because a few bytes disturb no other measurement. Reachability
+// may be one-way.
 func (s *Survey) echo(ctx context.Context, all []Finalist, pairs []link.Pair, rounds uint32) {
 	asks := map[int][]int{} // targets by the finalist that measures
 	for _, p := range pairs {
@@ -218,7 +218,7 @@ func (s *Survey) probe(ctx context.Context, all []Finalist, pairs []link.Pair) {
 	}
 }
 
-// ask has one finalist measure the paths to others.
+// ask requests measurements of the paths to others from one finalist.
 func (s *Survey) ask(ctx context.Context, all []Finalist, from int, to []int, rounds, bytes uint32) {
 	m := all[from]
 	req := &nodepb.MeasureRequest{Hold: m.Hold[:], Rounds: rounds, Bytes: bytes}
@@ -231,7 +231,7 @@ func (s *Survey) ask(ctx context.Context, all []Finalist, from int, to []int, ro
 		reply, err = protocol.Measure.Call(ctx, s.host, s.tag, id, req)
 	}
 	if err == nil && len(reply.Results) != len(to) {
-		err = errors.New("it answered with other paths than it was asked for")
+		err = errors.New("the answer has other paths than the request")
 	}
 	for i, t := range to {
 		r := &nodepb.LinkResult{}
@@ -297,8 +297,8 @@ func (s *Survey) Unsettled() bool {
 	return found
 }
 
-// unfit returns the fewest seats that it finds without which every path is as good as was asked: each time the seat
-// with the most bad paths, of those the one that can be spared best.
+// unfit returns a small set of seats without which every path meets the requirements. It repeatedly takes the seat with
+// the most bad paths; of equal seats, the most dispensable.
 func (s *Survey) unfit(all []Finalist) []gang.Unfit {
 	type flaw struct{ a, b int }
 	why := map[flaw]string{}
@@ -363,7 +363,7 @@ func (s *Survey) flaw(a, b Finalist) string {
 	return s.falls(p)
 }
 
-// falls describes by how much a path misses the wanted class, whatever carries it, or returns "".
+// falls describes by how much a path misses the required class, or returns "".
 func (s *Survey) falls(p cluster.Path) string {
 	mbit := uint64(p.Mbit)
 	if mbit == 0 {

@@ -13,24 +13,24 @@ import (
 
 // A cluster that serves is idle while all of these hold, which its buyer sees without a request to its programs:
 //
-//	nobody has a stream into it through this peer    exec, port-forward, cp
-//	Ray reports that no job of it runs or waits      of a cluster of Ray; one that does not answer counts as busy
-//	its members computed next to nothing             in the last interval, less than idleMilliCPU each on average
+//	no stream into it is open through this peer      exec, port-forward, cp
+//	Ray reports that no job of it runs or waits      for a cluster of Ray; no answer counts as busy
+//	its members computed very little                 in the last interval, less than idleMilliCPU each on average
 //
-// It does not see a user that only thinks. Autostop is for that long.
+// It cannot detect a user who only reads. Autostop must be longer than such pauses.
 
-// idleMilliCPU bounds the processor time of Ray's own processes while nobody uses them, thousandths of a processor.
+// idleMilliCPU bounds the processor time of Ray's own processes in an idle cluster, in thousandths of a processor.
 const idleMilliCPU = 300
 
 // Use is the use of a cluster at one time.
 type Use struct {
-	Streams  bool   // somebody has one open
+	Streams  bool   // one is open
 	Jobs     bool   // one runs or waits, or that is unknown
 	MilliCPU uint64 // of all members together
 	Members  uint64
 }
 
-// Idle reports whether nobody uses the cluster.
+// Idle reports whether the cluster is unused.
 func (u Use) Idle() bool { return !u.Streams && !u.Jobs && u.MilliCPU < idleMilliCPU*max(u.Members, 1) }
 
 // IdleSince returns since when a cluster is idle that was so since before. Zero means that it is in use.
@@ -44,7 +44,7 @@ func IdleSince(before, now time.Time, seen Use) time.Time {
 	return before
 }
 
-// RayBusy asks Ray's dashboard whether a job runs or waits. It returns true if Ray does not answer.
+// RayBusy reports whether Ray's dashboard lists a running or waiting job, or does not answer.
 func RayBusy(ctx context.Context, token string, dial func(context.Context) (*stream.Conn, error)) bool {
 	busy, err := dashboard.Busy(ctx, dashboard.Config{Token: token, Dial: func(ctx context.Context) (net.Conn, error) {
 		conn, err := dial(ctx)

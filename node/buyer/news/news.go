@@ -93,7 +93,7 @@ func (n *News) Of(j record.Job) ([]webhook.Delivery, []store.Put) {
 			p, err = d.Put()
 		}
 		if err != nil {
-			n.cfg.Log.Warn("a webhook is not told", "job", j.ID, "state", j.State, "err", err)
+			n.cfg.Log.Warn("no report is sent to a webhook", "job", j.ID, "state", j.State, "err", err)
 			continue
 		}
 		ds, puts = append(ds, d), append(puts, p)

@@ -1,8 +1,8 @@
 // Package orders orders leases for the ranks of a job: all of an order or none.
 //
-// An order is written, journalled, and published on the market. Among the quotes that come back a provider is chosen
-// for each rank, and a gang takes their leases. A job with guardians is completed from its standbys instead, by the
-// quotes that its first order brought. A quotation is an order for which nothing is reserved.
+// An order is journalled and published on the market. A provider is chosen for each rank among the quotes, and a gang
+// takes their leases. A job with guardians is completed from its standbys instead, by the quotes that its first order
+// brought. A quotation is an order for which nothing is reserved.
 package orders
 
 import (
@@ -68,10 +68,10 @@ func Open(cfg Config) *Office {
 type Wallet interface {
 	// Account returns the account that orders name beside the peer's own, or zero if there is no other.
 	Account() sign.Key
-	// Afford returns an error if the wallet cannot pay for a job that can cost so much and takes so many leases at a
-	// time. The job is empty for a new one.
+	// Afford returns an error if the wallet cannot pay need, the most that the job can cost, with that many leases at a
+	// time. The job is empty for a new job.
 	Afford(ctx context.Context, job string, need market.Amount, leases uint32) error
-	// Lamports estimates the SOL for a job of so many ranks, with so much set aside.
+	// Lamports estimates the SOL for a job of a number of ranks, with stake set aside.
 	Lamports(ranks uint32, stake market.Amount) record.Lamports
 }
 

@@ -115,7 +115,7 @@ func (s *Orders) form(ctx context.Context, fx jobs.OrderGang) (*gangs.Gang, erro
 	}
 	valid, until := orderValidity, fx.Until
 	switch {
-	case fx.Standby: // its quotes are there
+	case fx.Standby: // its quotes are stored
 	case choosy && len(s.Snapshot().Lost) > 0:
 		until = time.Time{} // the next order takes providers that lost a rank, too
 	default:
@@ -181,7 +181,7 @@ func (s *Orders) formed(fx jobs.OrderGang, f *gangs.Gang, puts []store.Put, took
 		offers[l.ID] = run.Offered{Route: q.Route, Units: record.UnitsOf(q.Quote)}
 	}
 	s.Filled(offers, took)
-	defer func() { // the machine knows the leases before it may be told of their loss
+	defer func() { // the machine has the leases before a loss of one is posted
 		for _, seat := range fx.Seats {
 			s.Watch(f.Lease(seat.Rank))
 		}
@@ -195,19 +195,19 @@ func (s *Orders) formed(fx jobs.OrderGang, f *gangs.Gang, puts []store.Put, took
 }
 
 const (
-	// searchTime is how long offers are looked for again where the network seems to have more than are known.
+	// searchTime bounds the repeated search for offers if the network seems to have more than the known ones.
 	searchTime = 20 * time.Second
-	// orderValidity is how long an order is good: its quotes, reservations and signatures come within it.
+	// orderValidity is the validity of an order. Quotes, reservations and signatures must arrive within it.
 	orderValidity = time.Minute
 )
 
-// compose writes an order for so many ranks, and its envelope.
+// compose builds an order for a number of ranks, and its envelope.
 func (s *Orders) compose(
 	ranks int, slots uint64, budget market.Amount, choosy bool, asked int, valid time.Duration,
 ) (market.Order, []byte, error) {
 	j := s.Snapshot()
 	exclude := j.Spec.Placement.Exclude
-	if j.Detached != nil { // who guards a job does not work for it
+	if j.Detached != nil { // a guardian of the job does not work for it
 		for _, m := range j.Detached.Guardians {
 			if len(exclude) < market.MaxExclude {
 				exclude = append(slices.Clip(exclude), m.Key)
@@ -221,7 +221,7 @@ func (s *Orders) compose(
 	if j.Cluster != nil {
 		own.terms = j.Cluster.Terms
 	}
-	if !j.Nonce.IsZero() { // the hash of its terms is not one that somebody could guess, to see whether it is a replica
+	if !j.Nonce.IsZero() { // the hash of its terms must not be guessable: it would reveal a replica
 		own = apart{nonce: j.OrderNonce(), salt: j.Nonce[:]}
 	}
 	own.asked, own.valid = asked, valid
@@ -236,9 +236,9 @@ type apart struct {
 	nonce market.Nonce
 	salt  []byte    // of the hash of the job's terms
 	terms sign.Hash // instead of that hash; zero: that hash
-	asked int       // how often it was asked for before and brought too few quotes
+	asked int       // earlier attempts with too few quotes
 	valid time.Duration
-	funds sign.Key // the escrow that pays; zero: what the peer can spend
+	funds sign.Key // the escrow that pays; zero: the peer's own funds
 }
 
 // write makes the order for n leases of a job.
@@ -272,7 +272,7 @@ func (c *Office) write(
 	return market.SealOrder(c.Genesis.Domain(), o, as.Key())
 }
 
-// drawnNonce is one that means nothing.
+// drawnNonce returns a random nonce.
 func drawnNonce() (n market.Nonce) {
 	_, _ = rand.Read(n[:]) // never fails
 	return n

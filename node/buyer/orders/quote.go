@@ -18,9 +18,8 @@ import (
 	"github.com/starling-network/starling/node/job"
 )
 
-// Quote asks the market for the price of a job now: the order is published as that of a job is, the quotes are ranked
-// as those of a job are, and nothing is reserved. Where too few providers were drawn, more are asked. It
-// returns ErrRefused.
+// Quote returns the present price of a job: it publishes an order and ranks the quotes as for a job, but reserves
+// nothing. If too few providers were drawn, it repeats the order for more. It returns ErrRefused.
 func (c *Office) Quote(ctx context.Context, as run.Voice, spec job.Job) (record.Quotation, error) {
 	if err := spec.Check(); err != nil {
 		return record.Quotation{}, fmt.Errorf("%w: %w", record.ErrRefused, err)
@@ -107,7 +106,7 @@ func (c *Office) quoteOnce(
 	return out, o.Draw, nil
 }
 
-// costOf returns the cost of so many ranks at one provider's price.
+// costOf returns the cost of a number of ranks at one provider's price.
 func costOf(spec job.Job, slotMillis, slots uint64, p market.Price, ranks int) (market.Amount, error) {
 	rate, err := market.RateOf(p, int(spec.Resources.Units), slotMillis)
 	if err != nil {
@@ -134,8 +133,8 @@ func sortQuotes(q *record.Quotation) {
 	slices.SortFunc(q.Declined, func(x, y record.Declined) int { return slices.Compare(x.Provider[:], y.Provider[:]) })
 }
 
-// affordable is how many slots n more leases may last within the time and money that the job has left, and what they
-// can cost together at the most. The money is for among leases, at least n.
+// affordable returns the number of slots that n more leases may last within the job's remaining time and money, and
+// their maximum total cost. The money is divided among among leases, at least n.
 func (c *Office) affordable(j record.Job, n, among int, committed market.Amount) (uint64, market.Amount, error) {
 	left := j.Spec.Timeouts.Run
 	if !j.Started.IsZero() {
@@ -164,7 +163,7 @@ func (c *Office) affordable(j record.Job, n, among int, committed market.Amount)
 		cost, err = cost.Times(uint64(n))
 	}
 	if err != nil {
-		return 0, 0, failed("what the leases can cost: %v", err)
+		return 0, 0, failed("maximum cost of the leases: %v", err)
 	}
 	return slots, cost, nil
 }

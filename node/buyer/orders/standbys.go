@@ -41,7 +41,7 @@ func (s *Orders) standbysOf(
 	return out, nil
 }
 
-// standbys are as quotes for a new order, but those that were lost or have a lease of the job.
+// standbys returns the job's standbys as quotes for a new order, without lost ones and ones with a lease of the job.
 func (s *Orders) standbys(o market.Order) []exchange.Quoted {
 	j := s.Snapshot()
 	busy := map[sign.Key]bool{}
@@ -108,7 +108,7 @@ func (s *Orders) hire(ctx context.Context, o market.Order, env []byte, seats []j
 	quotes := s.standbys(o)
 	if len(quotes) < len(seats) {
 		return nil, &exchange.Unplaced{Raced: true, Reason: fmt.Sprintf(
-			"%d ranks were lost, %d of the job's standbys are left (--standbys says how many it has)",
+			"%d ranks were lost, and only %d of the job's standbys are left (see --standbys)",
 			len(seats), len(quotes))}
 	}
 	r, choice := s.request(o, env, seats), selection.InOrder(ranksOf(seats), quotes)

@@ -57,7 +57,7 @@ func (x *Payments) standing(name string) bool {
 	return err == nil && guard != nil && guard.Running && guard.Place != nil && nameOf(job, guard.Place.Order) == name
 }
 
-// Unused winds up the escrow of an order without leases that can come to cost something, and which gets no other lease.
+// Unused winds up the escrow of an order without billable leases that will get no other lease.
 func (x *Payments) Unused(job string, o market.OrderID) {
 	name := nameOf(job, o)
 	if x.standing(name) { // Settle winds it up
@@ -95,9 +95,9 @@ func (x *Payments) Forsake(job string) {
 	}
 }
 
-// LetGo drops a job's money from memory, and returns the records that the journal need not keep. ok is false where some
-// of the money can still move, or is still being taken back. The caller calls end with the journal's answer: unless the
-// records are gone, all is kept on.
+// LetGo drops a job's money from memory, and returns the records that the journal need not keep. ok is false if some of
+// the money can still move or a refund is pending. The caller calls end with the journal's answer: unless the records
+// are gone, the money stays in memory.
 func (x *Payments) LetGo(job string) (gone []store.Put, end func(gone bool), ok bool) {
 	var back []func()
 	end = func(gone bool) {
@@ -137,7 +137,7 @@ func (x *Payments) GiveUp(job string) error {
 			continue
 		}
 		if err := x.hires.Post(name, escrow.End{}); err != nil && !errors.Is(err, settle.ErrUnknown) {
-			return fmt.Errorf("winding up what was hired: %w", err)
+			return fmt.Errorf("winding up hires: %w", err)
 		}
 	}
 	return nil

@@ -13,7 +13,7 @@ import (
 )
 
 // unfunded is the reason of leases without money on chain in time.
-const unfunded = "its money was not on chain in time"
+const unfunded = "the money of the lease was not on chain in time"
 
 // Notify carries out the effects of a deposit.
 func (x deposits) Notify(name string, ev escrow.Effect) {
@@ -86,8 +86,8 @@ func (x *Payments) counted(job string, n int, has func(market.LeaseID) bool) str
 	return fmt.Sprintf("%d leases", n)
 }
 
-// moved voids the leases with vouchers that name another address of a deposit's escrow: one that never came to be is
-// opened under a new address.
+// moved voids the leases with vouchers that name another address of a deposit's escrow. An escrow whose opening failed
+// is opened under a new address.
 func (x *Payments) moved(name string, to sign.Key) {
 	var gone []market.LeaseID
 	for _, l := range x.cfg.Leases.Of(jobOf(name)) {

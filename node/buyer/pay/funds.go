@@ -16,9 +16,9 @@ import (
 
 const fundsTimeout = 2 * time.Second
 
-// Afford returns an error that wraps record.ErrFunds if the wallet cannot pay for a job in addition to the jobs that
-// were accepted before. need is the most that the job can cost, leases the number of leases it has at a time. If the
-// chain does not answer, Afford returns nil. job is empty for a new one.
+// Afford returns an error that wraps record.ErrFunds if the wallet cannot pay for a job in addition to the accepted
+// ones. need is the job's maximum cost, leases its number of leases at a time. If the chain does not answer, Afford
+// returns nil. job is empty for a new one.
 func (x *Payments) Afford(ctx context.Context, job string, need market.Amount, leases uint32) error {
 	rent := anchorRent + tranchesRent(leases)
 	there := false // an escrow to which leases that make others longer are added
@@ -73,8 +73,8 @@ func (x *Payments) waiting(job string) (sum market.Amount, lamports uint64) {
 	return sum, lamports
 }
 
-// Lamports estimates the SOL for a job of so many ranks with so much set aside, if it is ordered once: the escrow is
-// opened, funded, each lease retired, the rest refunded, all swept and closed, and the receipts are anchored.
+// Lamports estimates the SOL for a job of a number of ranks with stake set aside, if it is ordered once. It counts
+// opening, funding, sweeping and closing the escrow, retiring each lease, the refund, and the anchor of the receipts.
 func (x *Payments) Lamports(ranks uint32, stake market.Amount) record.Lamports {
 	at, g := x.cfg.Genesis.Program, x.cfg.Genesis
 	fees := x.cfg.Fees
@@ -108,7 +108,7 @@ func (x *Payments) Lamports(ranks uint32, stake market.Amount) record.Lamports {
 	return l
 }
 
-// Took returns the SOL that a job of so many ranks has taken so far, by its anchors' transactions and by its escrows.
+// Took returns the SOL that a job of a number of ranks has taken so far, by its anchors' transactions and its escrows.
 func Took(escrows []record.Escrow, transactions int, ranks uint32) (l record.Lamports) {
 	l.Fees = uint64(transactions) * chain.SignatureFee
 	for _, e := range escrows {
@@ -125,7 +125,7 @@ func Took(escrows []record.Escrow, transactions int, ranks uint32) (l record.Lam
 // anchorRent is the rent of a job's anchor, in lamports.
 var anchorRent = svm.Rent(account.AnchorSize)
 
-// tranchesRent is the rent of the tranches for so many leases, in lamports.
+// tranchesRent returns the rent of the tranches for a number of leases, in lamports.
 func tranchesRent(leases uint32) (rent uint64) {
 	for left := int(leases); left > 0; left -= account.MaxLeaves {
 		rent += account.TrancheRent(min(left, account.MaxLeaves))
@@ -133,10 +133,10 @@ func tranchesRent(leases uint32) (rent uint64) {
 	return rent
 }
 
-// fundsError says that the wallet cannot pay for a job.
+// fundsError is returned if the wallet cannot pay for a job.
 type fundsError struct {
 	need, have string
-	others     string // the part of it for jobs that were taken before; empty means none
+	others     string // the part of it for earlier jobs; empty means none
 	wallet     sign.Key
 	// Where the peer is not the owner: the peer's allowance, and whether the wallet would be short if it allowed all.
 	peer    sign.Key
@@ -156,7 +156,7 @@ func (e *fundsError) Error() string {
 
 func (e *fundsError) Unwrap() []error { return []error{record.ErrRefused, record.ErrFunds} }
 
-// lamportsError says that the peer's key cannot pay the rent of a job's escrow and anchor.
+// lamportsError is returned if the peer's key cannot pay the rent of a job's escrow and anchor.
 type lamportsError struct {
 	need, rent, have uint64
 	others           string // as in fundsError
@@ -164,7 +164,7 @@ type lamportsError struct {
 }
 
 func (e *lamportsError) Error() string {
-	return fmt.Sprintf("the job's escrow and anchor need %d lamports, of which %d are rent and come back; "+
+	return fmt.Sprintf("the job's escrow and anchor need %d lamports, of which %d are refundable rent; "+
 		"the peer's key %s holds %d%s; send it some SOL", e.need, e.rent, e.key, e.have, forOthers(e.others))
 }
 

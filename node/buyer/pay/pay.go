@@ -5,12 +5,12 @@
 //	             └ Retire, Unused ──▸ Settle ──▸ refund, anchor of the receipts, rent
 //
 // Each order has one escrow, which is filled before the order's leases begin. Standbys are hired from the escrow of a
-// job that goes on without its owner, on the word of its guardians. Providers claim the amounts of their vouchers. The
-// rest comes back to the peer.
+// job that continues without its owner, signed by its guardians. Providers claim the amounts of their vouchers. The
+// rest is refunded to the peer.
 //
 // A deposit and each of its transactions are in the journal before anything is sent. After a crash the next process
-// goes on with the same transactions: no money is set aside twice, and none is left on chain. Leases with money that
-// was not on chain in time are void and cost nothing.
+// resumes the same transactions: no money is set aside twice, and none is left on chain. Leases with money that was not
+// on chain in time are void and cost nothing.
 package pay
 
 import (
@@ -66,7 +66,7 @@ type Config struct {
 type Jobs interface {
 	// Guard returns the guard of a job, or nil if the job has no guardians. It returns an error for an unknown job.
 	Guard(job string) (*Guard, error)
-	// Placed journals the escrow of a guarded job before any other peer learns of it.
+	// Placed journals the escrow of a guarded job before it is sent to any other peer.
 	Placed(ctx context.Context, job string, at Placement) error
 	// Witnesses returns the signers of a job's transactions beside this peer: its guardians, where it has some.
 	Witnesses(job string) []sign.Signer
@@ -111,7 +111,7 @@ type Lease struct {
 	Retired bool          // its deposit had its end in this process
 }
 
-// Guard is the guard of a job that goes on without its owner.
+// Guard is the guard of a job that continues without its owner.
 type Guard struct {
 	Mine     bool     // the job is this peer's own
 	Running  bool     // every rank has a lease

@@ -76,7 +76,7 @@ func (x *Payments) windUp(ctx context.Context, job string, leases []Lease) error
 	for _, name := range x.hires.Names() {
 		if jobOf(name) == job {
 			if err := x.hires.Post(name, escrow.End{}); err != nil {
-				return fmt.Errorf("winding up what was hired: %w", err)
+				return fmt.Errorf("winding up hires: %w", err)
 			}
 		}
 	}
@@ -88,7 +88,7 @@ func (x *Payments) windUp(ctx context.Context, job string, leases []Lease) error
 	return nil
 }
 
-// back waits until all money that costs nothing is back, for ever. It voids every lease that was not on chain in time.
+// back waits until all unspent money is refunded for good. It voids every lease that was not on chain in time.
 func (x *Payments) back(ctx context.Context, job string, leases []Lease, bill Bill) error {
 	for _, name := range x.of(job) {
 		m, err := x.deposits.Until(ctx, name, deposit.Deposit.Back)
@@ -102,8 +102,8 @@ func (x *Payments) back(ctx context.Context, job string, leases []Lease, bill Bi
 	return nil
 }
 
-// there waits until the money of each of the leases was seen on chain in time, or is known not to be there. It reports
-// whether all of it was seen.
+// there waits until the money of each lease is confirmed on chain in time, or known to be missing. It reports whether
+// all of it is confirmed.
 func (x *Payments) there(ctx context.Context, job string, leases []Lease) (bool, error) {
 	seen := map[market.LeaseID]bool{}
 	for _, name := range x.of(job) {
@@ -214,8 +214,8 @@ func (x *anchors) signed(ctx context.Context, job string, root sign.Hash) (tx ch
 	return was.Prepared, nil
 }
 
-// sign signs a transaction and journals it, in the place of one that can never land. It returns the zero value if the
-// chain has to be asked again.
+// sign signs a transaction and journals it, replacing one that can never land. It returns the zero value if the chain
+// must be polled again.
 func (x *anchors) sign(ctx context.Context, job string, of Anchoring, wait func(error)) (chain.Prepared, error) {
 	in, err := x.cfg.Chain.Bid(ctx, anchorCalls(x.cfg.Genesis.Program, x.cfg.Self, of), 0, 0) // a delay costs nothing
 	var tx chain.Prepared

@@ -12,9 +12,9 @@ import (
 	"github.com/starling-network/starling/node/settle"
 )
 
-// till is the token account that jobs set money aside from. It is of this peer's key, and the money that a job does
-// not spend comes back to it. So the owner's allowance is used up by the amounts spent, however much was set aside. If
-// the key is the owner, it is the owner's account.
+// till is the token account that jobs set money aside from. It is of this peer's key, and receives the unspent money of
+// jobs. So only spent amounts use up the owner's allowance, not amounts set aside. If the key is the owner, it is the
+// owner's account.
 type till struct {
 	cfg      Config
 	deposits *settle.Keeper[deposit.Deposit]
@@ -22,7 +22,7 @@ type till struct {
 	mu sync.Mutex // a deposit must be in the journal before the next one counts
 }
 
-// source returns the account, and its owner, to whom the rest comes back.
+// source returns the account that receives the refund, and its owner.
 func (x *till) source() (account, owner sign.Key) {
 	return svm.TokenAccount(x.cfg.Self, x.cfg.Genesis.Mint), x.cfg.Self
 }

@@ -6,8 +6,8 @@ import (
 	"sync"
 )
 
-// turns has one hire of each job at a time: its tranche has the next number of the escrow, which its provider learns
-// before the hire is on chain.
+// turns limits each job to one hire at a time. The hire's tranche takes the escrow's next number, which is sent to the
+// provider before the hire is on chain.
 type turns struct {
 	mu   sync.Mutex
 	busy map[string]turn // by job: a hire that is not on chain yet
@@ -19,7 +19,7 @@ type turn struct {
 	over chan struct{}
 }
 
-// take waits until the job's hire before this one is on chain, or never comes to be.
+// take waits until the job's previous hire is on chain, or can never land.
 func (x *turns) take(ctx context.Context, name string) error {
 	for {
 		x.mu.Lock()

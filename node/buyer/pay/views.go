@@ -19,7 +19,7 @@ import (
 	"github.com/starling-network/starling/node/store"
 )
 
-// Claimed returns the amounts that were claimed from escrows, and those that lie in them still.
+// Claimed returns the amounts that were claimed from escrows, and the amounts still in them.
 func Claimed(all []record.Escrow) (paid, held market.Amount) {
 	for _, e := range all {
 		paid += e.Paid
@@ -74,7 +74,7 @@ func (x *views) get(name string) record.Escrow {
 	return x.shown[job][order]
 }
 
-// put keeps the view of a deposit's escrow. x.mu is held, or nobody else has x.
+// put stores the view of a deposit's escrow. x.mu is held, or x is not shared yet.
 func (x *views) put(name string, e record.Escrow) {
 	job, order, _ := strings.Cut(name, "/")
 	if x.shown[job] == nil {
@@ -95,7 +95,7 @@ func (x *views) change(name string, change func(*record.Escrow)) {
 	}
 	x.put(name, e)
 	if err := escrowTable.Write(context.Background(), x.cfg.Store, name, e); err != nil {
-		x.cfg.Log.Warn("what is shown of an escrow was not journalled", "escrow", e.Address, "err", err)
+		x.cfg.Log.Warn("the view of an escrow was not journalled", "escrow", e.Address, "err", err)
 	}
 }
 

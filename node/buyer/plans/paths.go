@@ -68,7 +68,7 @@ func (p *Plans) formed(ev run.Event, measured func(old []cluster.Path) []cluster
 		return err
 	}
 	sum := record.SpanOf(paths)
-	p.setPaths(&paths) // before anybody is told of the new members; what is between the others is as it was
+	p.setPaths(&paths) // before the new members are published; the other paths are unchanged
 	ev.Puts = append(slices.Clone(ev.Puts), put)
 	ev.Amend = run.Amend(func(j *record.Job) { j.Network = &sum })
 	if _, err := p.Ask(p.Context(), ev); err != nil {

@@ -40,7 +40,7 @@ type Tokens interface {
 
 // Observer observes the programs of a job.
 type Observer interface {
-	// Seen takes in the state of a rank's execution.
+	// Seen processes the state of a rank's execution.
 	Seen(rank int, ex *nodepb.Execution)
 }
 
@@ -57,10 +57,10 @@ type Plans struct {
 // state is the state of a cluster's plans.
 type state struct {
 	mu       sync.Mutex
-	observed []observedPlan     // of each rank: which plan its provider goes by
-	bell     chan struct{}      // closes when something of the cluster changes; nil: nobody waits
-	paths    *[]cluster.Path    // between its members, as the journal has them; nil: it was not read yet
-	idling   context.CancelFunc // ends the watch for a cluster that nobody uses; optional
+	observed []observedPlan     // of each rank: the plan in force at its provider
+	bell     chan struct{}      // closes on a change of the cluster; nil if there is no waiter
+	paths    *[]cluster.Path    // between its members, as in the journal; nil: not read yet
+	idling   context.CancelFunc // ends the watch for an unused cluster; nil if none runs
 }
 
 // New returns the plans of a job that may be a cluster.
@@ -68,7 +68,7 @@ func New(cfg *Config, j *run.Job, o Observer) *Plans {
 	return &Plans{Job: j, cfg: cfg, observer: o, state: state{observed: make([]observedPlan, len(j.Peek().Ranks))}}
 }
 
-// Changed takes in a state of the job's machine.
+// Changed applies a state of the job's machine.
 func (p *Plans) Changed(st jobs.State) {
 	p.resize(len(st.Ranks))
 	if p.Peek().Cluster != nil {
@@ -95,7 +95,7 @@ func (p *Plans) growLocked(n int) {
 type observedPlan struct {
 	lease market.LeaseID
 	seq   uint64
-	plan  uint64 // version; 0: it has said nothing
+	plan  uint64 // version; 0: not reported
 }
 
 // jitter spreads requests: it returns a duration between half of d and one and a half.
@@ -155,7 +155,7 @@ func (p *Plans) For(ctx context.Context, rank int) (*nodepb.ClusterPlan, error) 
 
 // of returns the plan in force, as sent to one rank.
 func (p *Plans) of(ctx context.Context, rank int) (cluster.Plan, error) {
-	j := p.Snapshot() // before the paths: what is between members is there when they are
+	j := p.Snapshot() // before the paths: the journal has the paths of all members in it
 	paths, err := p.pathsNow(ctx)
 	if err != nil {
 		return cluster.Plan{}, err
@@ -163,8 +163,8 @@ func (p *Plans) of(ctx context.Context, rank int) (cluster.Plan, error) {
 	return planFor(j, rank, p.cfg.Leases.Get, paths)
 }
 
-// Attached keeps a member's provider at the plan in force, and knows its ways to the others, until the caller calls
-// back.
+// Attached sends a member's provider each plan in force, and polls its connections to the others, until the caller
+// calls end.
 func (p *Plans) Attached(ctx context.Context, i int) (end func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var wg sync.WaitGroup
@@ -176,7 +176,7 @@ func (p *Plans) Attached(ctx context.Context, i int) (end func()) {
 	}
 }
 
-// Heard takes in which plan a rank's execution goes by.
+// Heard records the plan in force in a rank's execution.
 func (p *Plans) Heard(i int, ex *nodepb.Execution) {
 	l := p.Seat(i)
 	if l == nil || p.Peek().Cluster == nil {
@@ -189,7 +189,7 @@ func (p *Plans) Heard(i int, ex *nodepb.Execution) {
 	p.ring()
 }
 
-// ring wakes who waits for a change of the cluster.
+// ring wakes all waiters for a change of the cluster.
 func (p *Plans) ring() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -210,15 +210,15 @@ func (p *Plans) rung() <-chan struct{} {
 }
 
 const (
-	// tellFirst and tellMost are how long is waited until a provider that did not take a plan is told again.
+	// tellFirst and tellMost bound the delay before a plan is sent again to a provider that did not accept it.
 	tellFirst = 200 * time.Millisecond
 	tellMost  = 5 * time.Second
-	// tellTime bounds telling one provider once.
+	// tellTime bounds one request to one provider.
 	tellTime = 10 * time.Second
 )
 
-// tell sends one rank's provider the plan in force until ctx ends: each version until the provider has accepted it, and
-// again if it returns with an older one. A program that starts has the plan with its workload.
+// tell sends one rank's provider the plan in force until ctx ends. It repeats each version until the provider has
+// accepted it, and again if the provider returns with an older one. A starting program has the plan in its workload.
 func (p *Plans) tell(ctx context.Context, i int) {
 	wait := tellFirst
 	for ctx.Err() == nil {
@@ -243,7 +243,7 @@ func (p *Plans) tell(ctx context.Context, i int) {
 			continue
 		}
 		if ctx.Err() == nil {
-			p.cfg.Log.Debug("a member of a cluster was not told of the others", "job", p.ID, "rank", i,
+			p.cfg.Log.Debug("sending the plan to a member of a cluster failed", "job", p.ID, "rank", i,
 				"err", err)
 		}
 		if run.Pause(ctx, wait) != nil {
@@ -268,7 +268,7 @@ func (p *Plans) behind(i int) (*leases.Lease, uint64, bool) {
 	return l, r.Seq, t.plan < j.Cluster.Version
 }
 
-// tellOne tells one provider the plan in force, and returns its version.
+// tellOne sends one provider the plan in force, and returns its version.
 func (p *Plans) tellOne(ctx context.Context, i int, l *leases.Lease, seq uint64) (uint64, error) {
 	plan, err := p.of(ctx, i)
 	if err != nil {
@@ -279,10 +279,11 @@ func (p *Plans) tellOne(ctx context.Context, i int, l *leases.Lease, seq uint64)
 	return plan.Version, p.cfg.Executions.Join(ctx, run.On(l, seq), plan.Proto())
 }
 
-// lookEvery is how often a member is asked how it reaches the others: its provider tells of its program, not of that.
+// lookEvery is the interval of polls of a member's connections: its provider reports changes of its program, not of
+// these.
 const lookEvery = 3 * time.Second
 
-// look updates a member's paths to the others until ctx ends.
+// look polls a member's paths to the others until ctx ends.
 func (p *Plans) look(ctx context.Context, i int) {
 	for run.Pause(ctx, jitter(lookEvery)) == nil {
 		l, seq, err := p.Running(i)
@@ -290,7 +291,7 @@ func (p *Plans) look(ctx context.Context, i int) {
 			continue
 		}
 		ex, err := p.cfg.Executions.Status(ctx, run.On(l, seq))
-		if err != nil || ex.Seq != seq || ex.State.Ended() { // its end is for who watches it
+		if err != nil || ex.Seq != seq || ex.State.Ended() { // its follower reports its end
 			continue
 		}
 		if again, now, err := p.Running(i); err == nil && again == l && now == seq {

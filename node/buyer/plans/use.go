@@ -11,7 +11,7 @@ import (
 	"github.com/starling-network/starling/p2p/stream"
 )
 
-// watchUse reports whether anybody uses the cluster, until ctx ends.
+// watchUse reports whether the cluster is in use, until ctx ends.
 func (p *Plans) watchUse(ctx context.Context, most time.Duration) {
 	every := min(max(most/6, time.Second), time.Minute)
 	for run.Pause(ctx, every) == nil {
@@ -19,7 +19,7 @@ func (p *Plans) watchUse(ctx context.Context, most time.Duration) {
 	}
 }
 
-// watch begins or ends the watch as the cluster's state wants it.
+// watch begins or ends the watch as the cluster's state requires.
 func (p *Plans) watch(st jobs.State) {
 	c := st.Params.Cluster
 	wanted := c != nil && c.Autostop > 0 && st.Phase == jobs.Working

@@ -1,4 +1,4 @@
-// Package probe measures, while a rank's program runs, whether the leased units are there for their buyer alone, and
+// Package probe measures, while a rank's program runs, whether the leased units serve their buyer exclusively, and
 // records the health of its devices. The rules are those of verify/exclusive.
 package probe
 
@@ -52,11 +52,11 @@ type Rank interface {
 	Note(finding string)
 	// Fault reports a fault of the provider to its reputation.
 	Fault()
-	// Shared ends the lease if the job's user wants that.
+	// Shared ends the lease if the job's specification requests it.
 	Shared(finding string)
 }
 
-// Facts takes facts that anybody can check.
+// Facts records facts that any peer can check.
 type Facts interface {
 	Record(f reputation.Fact)
 }
@@ -104,7 +104,7 @@ func (p *Prober) Run(ctx context.Context, seq uint64) {
 		if err := p.Rank.Update(ctx, func(x *record.Exclusive) {
 			x.Asked, x.Budget.Spent = x.Asked+1, x.Budget.Spent+cost
 		}); err != nil {
-			p.Log.Warn("a probe is not asked, for it would not be journalled", "err", err)
+			p.Log.Warn("skipping a probe: journalling it failed", "err", err)
 			continue
 		}
 		got, err := p.question(ctx, seq, x)
@@ -140,11 +140,11 @@ func final(err error) bool {
 // probed is the result of a question.
 type probed struct {
 	records []exclusive.Probed // of each device
-	took    time.Duration      // its cost in the program's time, at most; 0 if nothing was asked
+	took    time.Duration      // its maximum cost in the program's time; 0 without a question
 	proven  uint64             // operations a second that audits proved of each device; 0: not known
 }
 
-// question asks one of every device of the lease.
+// question sends a question to every device of the lease.
 func (p *Prober) question(ctx context.Context, seq uint64, x record.Exclusive) (got probed, err error) {
 	ctx, cancel := context.WithTimeout(ctx, probeTime)
 	defer cancel()
@@ -206,7 +206,8 @@ func (e *unanswered) Error() string { return "not answered: " + e.err.Error() }
 func (e *unanswered) Unwrap() error { return e.err }
 
 // take judges the result of a question by the slowest of the lease's devices, because a shared device makes the lease a
-// shared one. A wrong answer of any is wrong. It returns err if that says nothing about the units.
+// shared one. A wrong answer of any device is a wrong answer. It returns err if the error is no evidence about the
+// units.
 func (p *Prober) take(ctx context.Context, got []exclusive.Probed, err error, paid func(*record.Exclusive)) error {
 	if err != nil {
 		return errors.Join(err, p.Rank.Update(ctx, func(x *record.Exclusive) {
@@ -245,7 +246,7 @@ func (p *Prober) take(ctx context.Context, got []exclusive.Probed, err error, pa
 		p.Facts.Record(reputation.Fact{ID: sign.Hash(p.id()), Kind: reputation.AuditFailed, Role: reputation.Provider,
 			Subject: p.Lease.Core.Provider, At: r.Question.At})
 	case verdict == rules.Contended:
-		found = "its units are shared with somebody: " + watch.Text()
+		found = "the leased units are shared: " + watch.Text()
 		if watch.Alarms >= complaints {
 			p.Rank.Fault()
 		}

@@ -12,7 +12,7 @@ import (
 	rules "github.com/starling-network/starling/verify/exclusive"
 )
 
-// keptProbes is how many records of a lease are kept that are of no interest, the latest, and how many others.
+// keptProbes bounds the stored records of a lease: of the unremarkable ones the latest, and of the others.
 const keptProbes = 64
 
 // Records are the signed records of probes in the journal, by lease and place.

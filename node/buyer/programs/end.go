@@ -9,8 +9,8 @@ import (
 	"github.com/starling-network/starling/node/buyer/run"
 )
 
-// Halt asks a provider to end a program, until it was heard or the machine waits no longer. One that an
-// earlier process started is followed from here on.
+// Halt requests the end of a program, until its provider answers or the machine waits no longer. It first follows a
+// program of an earlier process.
 func (x *Programs) Halt(fx jobs.StopExecution) {
 	f, already := x.followed(fx.Exec)
 	if !already {
@@ -36,13 +36,13 @@ func (x *Programs) Halt(fx jobs.StopExecution) {
 	})
 }
 
-// Reclaim asks the provider of a lease that is over whether the program had ended before.
+// Reclaim requests the program's result from the provider of an ended lease.
 func (x *Programs) Reclaim(fx jobs.ReclaimExecution) {
 	f, _ := x.followed(fx.Exec)
 	x.cfg.Tasks.Go(func() {
 		l, j := x.Chain(fx.Lease), x.Snapshot()
 		if l == nil {
-			x.Post(jobs.ExecutionLost{Exec: fx.Exec, Cause: jobs.CauseAbsent, Reason: "its lease is not known"})
+			x.Post(jobs.ExecutionLost{Exec: fx.Exec, Cause: jobs.CauseAbsent, Reason: "the lease is unknown"})
 			return
 		}
 		ex, err := x.cfg.Executions.Await(f.ctx, run.On(l, fx.Seq))
@@ -61,11 +61,11 @@ func (x *Programs) Reclaim(fx jobs.ReclaimExecution) {
 // stopSlack is how much longer than its grace the end of a stopped program is waited for.
 const stopSlack = 2 * time.Second
 
-// Poll asks the provider of an execution whether it is there, until it has answered.
+// Poll polls the provider of an execution until it has answered.
 func (x *Programs) Poll(fx jobs.PollProvider) {
 	f := x.known(fx.Exec)
 	if f == nil {
-		return // it has ended, and the machine is told
+		return // it has ended, and its end is posted
 	}
 	x.cfg.Tasks.Go(func() {
 		l := x.Chain(fx.Lease)

@@ -31,7 +31,7 @@ func (x *Programs) Begin(fx jobs.StartExecution) {
 func (x *Programs) follow(f *following, start bool) {
 	i, l := int(f.exec.Rank), x.Chain(f.exec.Lease)
 	j := x.Snapshot()
-	if l == nil { // its lease is gone, and the machine knows
+	if l == nil { // its lease is gone, and the loss is posted
 		return
 	}
 	var program *nodepb.Workload
@@ -67,7 +67,7 @@ func (x *Programs) workload(
 		return nil, jobs.CodeInput, err
 	}
 	if w.Sealed, err = x.cfg.Secrets.SealFor(ctx, j, l.Core.Provider, l.First); err != nil {
-		return nil, jobs.CodePeer, fmt.Errorf("its secrets could not be sealed to the provider: %w", err)
+		return nil, jobs.CodePeer, fmt.Errorf("sealing the job's secrets to the provider: %w", err)
 	}
 	if j.Cluster != nil {
 		if w.Cluster, err = x.plans.For(ctx, i); err != nil {
@@ -93,14 +93,14 @@ func (x *Programs) attend(f *following, l *leases.Lease, e *executions.Follower,
 			}
 			var ex *nodepb.Execution
 			if ex, err = e.Watch(f.ctx); err == nil {
-				_ = x.exited(f, l, ex) // its lease's loss is reported by itself
+				_ = x.exited(f, l, ex) // the loss of its lease is reported separately
 				return
 			}
 		}
 		no := executions.Final(err)
 		var bad *stream.Malformed
 		switch {
-		case f.ctx.Err() != nil, l.LostReason() != "": // its loss is reported by itself
+		case f.ctx.Err() != nil, l.LostReason() != "": // its loss is reported separately
 			return
 		case errors.As(err, &bad):
 			reason := "the provider called the request malformed: " + bad.Reason
@@ -159,7 +159,7 @@ func (x *Programs) Gather(fx jobs.GatherOutputs) {
 		last = f.last
 		x.mu.Unlock()
 	}
-	if last == nil { // a restart comes to it again
+	if last == nil { // a restart repeats it
 		return
 	}
 	x.cfg.Tasks.Go(func() {
@@ -168,7 +168,7 @@ func (x *Programs) Gather(fx jobs.GatherOutputs) {
 		switch {
 		case f.ctx.Err() != nil:
 		case err != nil:
-			reason := "this peer could not go on with the job: " + err.Error()
+			reason := "this peer could not continue the job: " + err.Error()
 			x.Post(jobs.PeerFailed{Code: jobs.CodePeer, Reason: reason})
 		case res.Lost != "":
 			x.Post(jobs.ExecutionLost{Exec: fx.Exec, Cause: jobs.CauseBroken, Reason: res.Lost})
@@ -207,7 +207,7 @@ func (o observer) Reached(stage jobs.Stage, detail string) {
 	}
 }
 
-// grantInputs lets a provider read the inputs of its workload.
+// grantInputs grants a provider access to the inputs of its workload.
 func (c *Config) grantInputs(to peer.ID, w *nodepb.Workload) {
 	grant := func(bl *nodepb.Blob) {
 		if id, err := work.CID(bl); err == nil && !bl.Remote {

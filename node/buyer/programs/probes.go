@@ -23,7 +23,7 @@ type probed struct {
 	l *leases.Lease
 }
 
-// prober measures whether the units of rank i's lease are there for it alone.
+// prober returns a prober that measures whether the units of rank i's lease are exclusive.
 func (x *Programs) prober(i int, l *leases.Lease) *probe.Prober {
 	c, j := x.cfg, x.Snapshot()
 	rec := l.Record()
@@ -116,7 +116,7 @@ func (p probed) Note(finding string) {
 // Fault reports a fault of the provider to its reputation.
 func (p probed) Fault() { p.x.cfg.Reputation.Failed(p.l.Core, p.l.Loss(time.Time{})) }
 
-// Shared takes the rank elsewhere if the job's user wants that.
+// Shared moves the rank to another provider if the job's specification requests it.
 func (p probed) Shared(finding string) {
 	if p.x.Snapshot().Spec.Probes == job.ProbesMove {
 		p.l.Condemn(finding)

@@ -1,7 +1,7 @@
-// Package programs keeps the programs of a job's ranks: it has their providers start and stop them, follows them until
-// they have ended, and fetches their outputs.
+// Package programs controls the programs of a job's ranks. It requests their start and stop from their providers,
+// follows them until they have ended, and fetches their outputs.
 //
-// The job's machine decides on each of these steps. Programs report what comes of it.
+// The job's machine decides each of these steps. Programs reports their results.
 package programs
 
 import (
@@ -64,13 +64,13 @@ type Plans interface {
 	For(ctx context.Context, rank int) (*nodepb.ClusterPlan, error)
 	// Attached keeps a member's provider at the plan in force until the caller calls back.
 	Attached(ctx context.Context, rank int) (end func())
-	// Heard takes in which plan a rank's execution goes by.
+	// Heard records the plan in force in a rank's execution.
 	Heard(rank int, ex *nodepb.Execution)
 }
 
 // Observer observes the programs of a job.
 type Observer interface {
-	// Seen takes in the state of a rank's execution.
+	// Seen processes the state of a rank's execution.
 	Seen(rank int, ex *nodepb.Execution)
 }
 
@@ -95,12 +95,12 @@ func New(cfg *Config, j *run.Job, p Plans, o Observer) *Programs {
 // following is an execution that this process follows.
 type following struct {
 	exec   jobs.Exec
-	ctx    context.Context // ends when the job's machine is not interested in it any more
+	ctx    context.Context // ends when the job's machine no longer needs it
 	cancel context.CancelFunc
 	last   *nodepb.Execution // as it ended; under the mu of Programs
 }
 
-// Changed takes in a state of the job's machine: it ends the executions that the job no longer has.
+// Changed applies a state of the job's machine: it ends the executions that the job no longer has.
 func (x *Programs) Changed(st jobs.State) {
 	n := len(st.Ranks)
 	x.mu.Lock()
@@ -128,7 +128,7 @@ func (x *Programs) growLocked(n int) {
 	}
 }
 
-// Leave follows nothing any more: another peer supervises the job, or this one begins anew.
+// Leave stops following programs: another peer supervises the job, or this one restarts.
 func (x *Programs) Leave() {
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -260,8 +260,8 @@ func (l *Log) Store(ctx context.Context, blobs Blobs) (c cid.Cid, n int64, err e
 	return blobs.Put(ctx, io.NewSectionReader(f, 0, l.Len()))
 }
 
-// Restore replaces the log from offset base on by a file that another peer kept. Whatever its bytes, the log has whole
-// frames afterwards. They count as arrived now.
+// Restore replaces the log from offset base on by a file that another peer kept. Even for malformed bytes, the log has
+// whole frames afterwards. They count as arrived now.
 func (l *Log) Restore(blobs Blobs, c cid.Cid, base int64) error {
 	path, err := blobs.Path(c)
 	if err != nil {

@@ -19,13 +19,13 @@ import (
 //	scale up: new ranks are ordered, all or none ─▶ version n+1
 //	scale down: the highest end ─▶ version n+1 without them
 type Cluster struct {
-	Version uint64 `json:"version"` // of the plan; 0: there is none yet
+	Version uint64 `json:"version"` // of the plan; 0: no plan yet
 	Size    uint32 `json:"size"`    // ranks 0 to Size-1
 	Members []Seat `json:"members,omitempty"`
 	// Terms is its name in all its leases, however its job is changed later: members with the same one are of one
 	// cluster.
 	Terms sign.Hash `json:"terms"`
-	// Begun is the size that its engine was told when it began, Generation how often it has begun again since.
+	// Begun is the size in its engine's configuration at its start, Generation the number of restarts since.
 	Begun      uint32 `json:"begun"`
 	Generation int    `json:"generation,omitempty"`
 	// Ready is when its head's engine answered first in this generation; zero: not yet.
@@ -35,9 +35,9 @@ type Cluster struct {
 	// Before is the budget that the job had before it was last made larger, and has again if the new members do not
 	// join.
 	Before market.Amount `json:"before,omitempty"`
-	// Epochs are those of ranks that were scaled away, by rank: whoever has such a rank again gets a higher one.
+	// Epochs are the epochs of removed ranks, by rank. A new lease of such a rank gets a higher epoch.
 	Epochs []uint32 `json:"epochs,omitempty"`
-	// Idle is since when nothing was asked of it; zero: it is in use, or nobody wants to know.
+	// Idle is the start of its idle time; zero: it is in use, or not watched.
 	Idle time.Time `json:"idle,omitzero"`
 }
 
@@ -69,7 +69,7 @@ func NewCluster(id string, spec job.Job) (*Cluster, error) {
 	return &Cluster{Size: spec.Count, Begun: spec.Count, Terms: terms}, nil
 }
 
-// Terms returns the hash that commits to a job, and to what sets it apart from an equal one.
+// Terms returns the hash that commits to a job and to apart, which distinguishes it from equal jobs.
 func Terms(spec job.Job, apart ...[]byte) (sign.Hash, error) {
 	b, err := job.Marshal(spec)
 	if err != nil {

@@ -8,18 +8,18 @@ import (
 // Detached is the part of a job that its guardians need. It is journalled with the job and sent to them.
 type Detached struct {
 	Owner     sign.Key   `json:"owner"`         // the peer that submitted it, whose escrow pays
-	Key       sign.Key   `json:"key"`           // in whose name its leases are bought
+	Key       sign.Key   `json:"key"`           // signs its orders and leases
 	Terms     sign.Hash  `json:"terms"`         // its name in leases and for its guardians
 	Box       []byte     `json:"box,omitempty"` // the secret of Key, sealed to this peer
 	Guardians []Guardian `json:"guardians,omitempty"`
 	Engaged   bool       `json:"engaged,omitempty"` // all of them have it
-	Epoch     uint64     `json:"epoch,omitempty"`   // under which it is supervised, as far as this peer knows
+	Epoch     uint64     `json:"epoch,omitempty"`   // the latest known epoch of its supervision
 	Grant     []byte     `json:"grant,omitempty"`   // proof of that; empty: the first
 	Escrow    *Place     `json:"escrow,omitempty"`
 	Standbys  []Standby  `json:"standbys,omitempty"`
-	// Wages say where each guardian's wage lies (escrow.Funding), by guardian.
+	// Wages has the place of each guardian's wage (escrow.Funding), by guardian.
 	Wages map[string][]byte `json:"wages,omitempty"`
-	// Held says that the guardians know of all leases: the owner may leave.
+	// Held is set once the guardians have all leases: the owner may leave.
 	Held bool `json:"held,omitempty"`
 }
 
@@ -30,7 +30,7 @@ type Standby struct {
 	Budget market.Amount `json:"budget"` // for all that it is hired for
 }
 
-// Clone returns a copy whose changes do not reach d, or nil.
+// Clone returns a deep copy of d, or nil.
 func (d *Detached) Clone() *Detached {
 	if d == nil {
 		return nil

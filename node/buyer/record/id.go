@@ -20,7 +20,7 @@ func NewID() string {
 	return idOf(raw[:])
 }
 
-// IDOf returns the id of a job whose own is taken here, by its terms.
+// IDOf returns an id derived from a job's terms, for a job whose own id is taken here.
 func IDOf(terms sign.Hash) string { return idOf(terms[:10]) }
 
 // IsID reports whether a text is an id of NewID.

@@ -1,5 +1,5 @@
-// Package record has the record of a job: the job as it is journalled and as its user sees it. The values of its parts
-// come from the rooms that know them: the machine of the job, its leases, its money, its guardians, probes and checks.
+// Package record has the record of a job: its form in the journal and for its user. The values come from the job's
+// machine, leases, money, guardians, probes and checks.
 package record
 
 import (
@@ -21,7 +21,7 @@ type Job struct {
 	Key     string    `json:"key,omitempty"`   // name of the API key it was submitted with; empty: the peer's own token
 	Rerun   string    `json:"rerun,omitempty"` // id of the job that it repeats
 	State   State     `json:"state"`
-	Outcome State     `json:"outcome,omitempty"` // the job's final state, once its work is over
+	Outcome State     `json:"outcome,omitempty"` // the job's final state, once its work has ended
 	Code    Code      `json:"code,omitempty"`
 	Reason  string    `json:"reason,omitempty"`
 	Created time.Time `json:"created"`
@@ -29,11 +29,11 @@ type Job struct {
 	Ended   time.Time `json:"ended,omitzero"`
 	// Warning is the warning that its user got at submission.
 	Warning string `json:"warning,omitempty"`
-	// Stopping says that its user wants it to end.
+	// Stopping is set once its user has requested its end.
 	Stopping bool `json:"stopping,omitempty"`
-	// Extended counts how often the job was given more time.
+	// Extended counts the extensions of the job's time.
 	Extended int `json:"extended,omitempty"`
-	// Paused says that its user wants its programs frozen. They are paid for all the same, and timeouts.run goes on.
+	// Paused is set while its programs are frozen. They are still paid for, and timeouts.run continues.
 	Paused bool `json:"paused,omitempty"`
 	// Round counts from 0; Carry is the reduced output of the round before it.
 	Round int   `json:"round"`
@@ -45,38 +45,38 @@ type Job struct {
 	Lost []sign.Key `json:"lost,omitempty"`
 	// Orders are all orders placed for the job, oldest first.
 	Orders []market.OrderID `json:"orders,omitempty"`
-	// Owed is the sum of all leases' vouchers. Paid is what was claimed of that on chain, with the network's fees, and
-	// of a detached job the wages of its guardians, which nobody owes in a voucher of a lease. Held is what lies in its
-	// escrows still: providers claim what they are owed of it, and the rest comes back. Paid and Held are as the chain
-	// has them, like Escrows.
+	// Owed is the sum of all leases' vouchers. Paid is the claimed part on chain with the network's fees, plus the
+	// guardians' wages of a detached job, which no lease's voucher contains. Held is the money still in its escrows:
+	// providers claim their part, and the rest is refunded. Paid and Held are read from the chain, like Escrows.
 	Owed market.Amount `json:"owed"`
 	Paid market.Amount `json:"paid"`
 	Held market.Amount `json:"held,omitempty"`
-	// Lamports is the SOL that the job took from the peer; without its peer, as far as this one knows.
+	// Lamports is the SOL that the job took from the peer. For a job that another peer supervises, it is the known
+	// part.
 	Lamports Lamports `json:"lamports,omitzero"`
 	// Transactions anchor the job's receipts, in order.
 	Transactions []string `json:"transactions,omitempty"`
 	// Escrows are where its money was set aside, one for each order; as the chain has it, so not in the journal with
 	// the job.
 	Escrows []Escrow `json:"escrows,omitempty"`
-	// Detached is the guardians' part of a job that goes on without its owner's peer; nil: it has none.
+	// Detached is the guardians' part of a job that continues without its owner's peer. It is optional.
 	Detached *Detached `json:"detached,omitempty"`
-	// Receipts is how many co-signed receipts the job has.
+	// Receipts is the number of the job's co-signed receipts.
 	Receipts int `json:"receipts"`
-	// Nonce is what the draws of a job whose results are checked are mixed with; its orders have committed to it.
+	// Nonce is an input to the draws that check the job's results; its orders commit to it.
 	Nonce sign.Hash `json:"nonce,omitzero"`
-	// Verified is how far each rank's result is checked, of a job that asks for it.
+	// Verified is the state of the checks of each rank's result, if the job requests checks.
 	Verified []Verified `json:"verified,omitempty"`
-	// Cluster is the state of a job's cluster; nil: its ranks are none.
+	// Cluster is the state of a job's cluster; nil if its ranks form none.
 	Cluster *Cluster `json:"cluster,omitempty"`
-	// Network is what the paths between a cluster's members came to when they were measured, before their leases were
-	// signed; nil: none were.
+	// Network summarises the paths between a cluster's members, measured before their leases were signed. It is nil if
+	// none were measured.
 	Network *Span `json:"network,omitempty"`
-	// Replica names the result that this job computes again; nil: it is a job of its own.
+	// Replica names the result that this job computes again; nil if it is no replica.
 	Replica *Replica `json:"replica,omitempty"`
 }
 
-// Clone returns a copy of the job whose changes do not reach j.
+// Clone returns a deep copy of the job.
 func (j Job) Clone() Job {
 	j.Ranks = append([]Rank(nil), j.Ranks...)
 	j.Lost = append(j.Lost[:0:0], j.Lost...)
@@ -88,7 +88,7 @@ func (j Job) Clone() Job {
 	return j
 }
 
-// Until is when the time that timeouts.run gives the job is over; zero before it began.
+// Until returns the end of the job's time by timeouts.run; zero before the job began.
 func (j Job) Until() time.Time {
 	if j.Started.IsZero() || j.Spec.Timeouts.Run <= 0 {
 		return time.Time{}
@@ -129,8 +129,8 @@ type Record struct {
 // Records are the jobs in the journal that have not left memory, by id.
 var Records = journal.Define[string, Record]("job")
 
-// Result returns how the job's work ended, and whether that is certain: results that are checked are when that is over.
-// What it owes may still be being paid.
+// Result returns the final state of the job's work, and whether it is certain: with checked results, only after the
+// checks. Its debts may still be unpaid.
 func (j Job) Result() (end State, ok bool) {
 	switch {
 	case j.State.Ended():

@@ -19,10 +19,10 @@ type Escrow struct {
 	Fees      market.Amount `json:"fees"` // of that
 	Refunded  market.Amount `json:"refunded"`
 	Opened    market.Slot   `json:"opened,omitempty"`
-	Deadline  market.Slot   `json:"deadline,omitempty"` // after it and a margin, anybody can have all sent back
+	Deadline  market.Slot   `json:"deadline,omitempty"` // after it and a margin, any key can trigger the full refund
 	Closed    bool          `json:"closed,omitempty"`   // nothing is left on chain, and all rent is back
 	Waiting   string        `json:"waiting,omitempty"`  // reason for a wait
-	// Transactions are those that a supermajority voted for, in order.
+	// Transactions are the transactions confirmed by a supermajority, in order.
 	Transactions []Landed `json:"transactions,omitempty"`
 }
 
@@ -34,9 +34,9 @@ type Landed struct {
 }
 
 // Lamports is the SOL that a job takes from the peer's key besides tokens: fees for its transactions, and rent for its
-// accounts, which comes back when they are closed.
+// accounts, which is refunded when they are closed.
 type Lamports struct {
-	Fees uint64 `json:"fees"`               // paid for ever, about
+	Fees uint64 `json:"fees"`               // spent for good, about
 	Most uint64 `json:"mostFees,omitempty"` // where others bid for places in blocks; 0 of a job that was submitted
 	Rent uint64 `json:"rent"`               // out while its accounts are open
 }
@@ -49,7 +49,7 @@ type Place struct {
 	Deadline market.Slot    `json:"deadline"`
 }
 
-// Anchored is a job of this peer's own whose receipts are anchored.
+// Anchored is one of this peer's own jobs, with anchored receipts.
 type Anchored struct {
 	Job string
 	Tx  chain.TxID

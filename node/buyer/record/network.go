@@ -13,7 +13,7 @@ import (
 type Span struct {
 	Class     cluster.Class `json:"class"` // of the slowest
 	RTTMicros uint32        `json:"rttMicros"`
-	LeastMbit uint32        `json:"leastMbit,omitempty"` // of those that were measured
+	LeastMbit uint32        `json:"leastMbit,omitempty"` // of the measured paths
 	Relayed   int           `json:"relayed,omitempty"`
 	Paths     int           `json:"paths"`
 }
@@ -57,9 +57,9 @@ func RoundTrip(d time.Duration) time.Duration {
 // Ways has the connections of a member of a cluster to the others, as its provider reports them.
 type Ways struct {
 	Plan uint64 `json:"plan"` // version of the plan in force there
-	// Head is the way to rank 0. It is nil for the head itself, and while there is none.
+	// Head is the connection to rank 0. It is nil for the head itself, and without a connection.
 	Head    *Way `json:"head,omitempty"`
-	Direct  int  `json:"direct"`  // members that packets go to by UDP
+	Direct  int  `json:"direct"`  // members reached directly, by UDP
 	Relayed int  `json:"relayed"` // by a stream of the peers, mostly over a relay
 	Cut     int  `json:"cut"`     // not at all, now
 }
@@ -71,7 +71,7 @@ type Way struct {
 	MTU       int     `json:"mtu,omitempty"`       // bytes; 0: not probed
 }
 
-// Path is what carries packets to another member.
+// Path is the kind of transport to another member.
 type Path string
 
 // The paths.
@@ -81,7 +81,7 @@ const (
 	PathNone    Path = "none"
 )
 
-// WaysOf reads a provider's report of an execution's links. It returns nil for one that is no member of a cluster.
+// WaysOf reads a provider's report of an execution's links. It returns nil for an execution outside a cluster.
 func WaysOf(ex *nodepb.Execution) *Ways {
 	if ex.PlanVersion == 0 || len(ex.Links) > cluster.MaxMembers {
 		return nil

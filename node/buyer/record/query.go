@@ -14,9 +14,9 @@ import (
 var ErrQuery = errors.New("query")
 
 const (
-	// PageDefault is how many jobs a page has where the query does not say.
+	// PageDefault is the default number of jobs in a page.
 	PageDefault = 100
-	// PageMax is how many it can have.
+	// PageMax is the maximum number of jobs in a page.
 	PageMax = 1000
 )
 
@@ -24,7 +24,7 @@ const (
 type Query struct {
 	After string    // Page.Next of the page before
 	Limit int       // of a page
-	State string    // a State, or "open" for those that have not ended, or "ended"
+	State string    // a State, "open" for jobs that have not ended, or "ended"
 	Name  string    // contained in the job's name
 	Since time.Time // created at or after
 	Key   *string   // submitted with this API key

@@ -29,17 +29,18 @@ type Rank struct {
 	Log *Blob `json:"log,omitempty"`
 	// LogBase is where this execution's log begins in the rank's log.
 	LogBase int64 `json:"logBase,omitempty"`
-	// Retries counts how often the program was started again on a lease, as restart.policy says; Restarts, above, how
-	// often the rank was taken to another provider.
+	// Retries counts restarts of the program on its lease, by restart.policy. Restarts, above, counts moves of the rank
+	// to another provider.
 	Retries int `json:"retries,omitempty"`
-	// Generation is that of the cluster when its program was started.
+	// Generation is the cluster's generation at the start of its program.
 	Generation int       `json:"generation,omitempty"`
-	Begun      time.Time `json:"begun,omitzero"` // when the provider was asked to start this execution
+	Begun      time.Time `json:"begun,omitzero"` // when the start of this execution was requested
 	After      time.Time `json:"after,omitzero"` // the program is started again at this time
 	Live       Live      `json:"live,omitzero"`  // the provider's last report of the execution
 	// Unextended is why the provider would not sign a successor of its lease.
 	Unextended string `json:"unextended,omitempty"`
-	// Exclusive is what probes and the provider's own word say of the units of the last lease; nil: nothing.
+	// Exclusive has the results of probes and the provider's reports for the units of the last lease; nil if there are
+	// none.
 	Exclusive *Exclusive `json:"exclusive,omitempty"`
 }
 
@@ -56,7 +57,7 @@ const (
 	RankJoining RankState = "joining" // a cluster is being scaled to have it; it has no lease yet
 )
 
-// Units says of what kind the units of a lease are.
+// Units is the kind of a lease's units.
 type Units struct {
 	Class     market.Class `json:"class"`
 	Model     string       `json:"model,omitempty"`
@@ -96,7 +97,7 @@ type Exclusive struct {
 	Unanswered int              `json:"unanswered,omitempty"` // of them
 	Full       int              `json:"full,omitempty"`       // of them: the program had left the devices no memory
 	Wrong      int              `json:"wrong,omitempty"`      // answers
-	Note       string           `json:"note,omitempty"`       // why there are none
+	Note       string           `json:"note,omitempty"`       // the reason if there are none
 	Health     *Health          `json:"health,omitempty"`     // nil: the provider reported no devices
 }
 

@@ -14,11 +14,11 @@ import (
 type Submission struct {
 	Spec   job.Job
 	Values job.Values // its secrets
-	Once   string     // submitted once however often it is repeated; empty: every time
-	Key    string     // name of the API key that asks; empty: the peer's own token
+	Once   string     // repeated submissions with the same value count once; empty: each counts
+	Key    string     // name of the submitting API key; empty: the peer's own token
 	Rerun  string     // id of the job that it repeats; empty: none
 
-	// Replica is the job whose result it computes again; nil: none.
+	// Replica is the job with the result to compute again; nil if the job is no replica.
 	Replica *Replica
 }
 
@@ -70,13 +70,13 @@ type Quotation struct {
 	Took     time.Duration  `json:"took"`
 }
 
-// ExtendState is the result of asking one rank's provider for more time.
+// ExtendState is the result of a request for more time to one rank's provider.
 type ExtendState string
 
 // The results of an extension.
 const (
-	Extended  ExtendState = "extended" // its lease was made longer
-	Extending ExtendState = "asked"    // it has not answered yet, and is asked on until its lease ends
+	Extended  ExtendState = "extended" // its lease was extended
+	Extending ExtendState = "asked"    // no answer yet; the request is repeated until its lease ends
 	// It will not: the rank is taken elsewhere when its lease ends, as restart.max allows.
 	NotExtended ExtendState = "refused"
 	LongEnough  ExtendState = "enough"  // its lease lasts until then anyway, or the rank is done
@@ -97,7 +97,7 @@ type ExtendedRank struct {
 type Extension struct {
 	Job    string         `json:"job"`
 	Run    job.Span       `json:"run"`            // timeouts.run by now
-	Until  time.Time      `json:"until,omitzero"` // when the job's time is over; zero before it began
+	Until  time.Time      `json:"until,omitzero"` // end of the job's time; zero before it began
 	Budget market.Amount  `json:"budget"`
 	Ranks  []ExtendedRank `json:"ranks"`
 }

@@ -14,10 +14,10 @@ import (
 )
 
 // A statement of another supervisor about a job carries its signature, and it may lie. This file holds it to values
-// that this peer itself could have journalled, so that a lie costs no more than the work it is about.
+// that this peer itself could have journalled, so that a false statement costs at most the work in it.
 
-// Standing is a job as its guardians keep it for the next supervisor: the state of its machine, and what else a
-// supervisor needs.
+// Standing is a job as its guardians store it for the next supervisor: the state of its machine, and the other data of
+// a supervisor.
 type Standing struct {
 	Work     json.RawMessage  `json:"work"` // jobs.State
 	Detached standingMoney    `json:"detached"`
@@ -26,11 +26,11 @@ type Standing struct {
 	Ranks    []standingRank   `json:"ranks"`
 }
 
-// standingMoney is where a job's money is.
+// standingMoney is the place of a job's money.
 type standingMoney struct {
 	Escrow   *Place            `json:"escrow,omitempty"`
 	Standbys []Standby         `json:"standbys,omitempty"`
-	Wages    map[string][]byte `json:"wages,omitempty"` // see Detached; guardians look for their own
+	Wages    map[string][]byte `json:"wages,omitempty"` // see Detached
 }
 
 // standingRank is a rank's state beside its job's machine.
@@ -56,8 +56,8 @@ func StandingOf(j Job, work []byte) Standing {
 	return p
 }
 
-// AcceptStanding validates what another supervisor left of a job, which this peer has as j with its machine own. It
-// returns the machine that follows. The standing is nil if it is no news.
+// AcceptStanding validates another supervisor's standing of a job against this peer's record j and machine own. It
+// returns the resulting machine. The standing is nil if it is not newer.
 func AcceptStanding(j Job, own jobs.State, raw []byte) (jobs.State, *Standing, error) {
 	var p Standing
 	if err := json.Unmarshal(raw, &p); err != nil {
@@ -66,26 +66,26 @@ func AcceptStanding(j Job, own jobs.State, raw []byte) (jobs.State, *Standing, e
 	theirs, err := jobs.Decode(p.Work)
 	sure := own.Command.Epoch > 0 // this peer has supervised the job
 	if err != nil || sure && theirs.Command.Epoch <= own.Command.Epoch {
-		return own, nil, err // this peer said so itself, or has gone on since
+		return own, nil, err // this peer's own standing, or an older one
 	}
 	st, err := jobs.Merge(own, p.Work, sure)
 	if err != nil {
 		return own, nil, err
 	}
 	if p.Detached.Escrow == nil && !st.Started.IsZero() {
-		return own, nil, errors.New("it has begun, and has no escrow")
+		return own, nil, errors.New("the standing has begun without an escrow")
 	}
 	if len(p.Ranks) != len(st.Ranks) {
-		return own, nil, fmt.Errorf("it says of %d ranks of %d where they run", len(p.Ranks), len(st.Ranks))
+		return own, nil, fmt.Errorf("the standing has %d ranks, want %d", len(p.Ranks), len(st.Ranks))
 	}
 	c := st.Carry
 	if c != (jobs.File{}) && !sound(Blob{CID: c.CID, Size: c.Bytes}) || p.Carry != nil && !sound(*p.Carry) {
-		return own, nil, errors.New("what its rounds carry is no file")
+		return own, nil, errors.New("the carry of the standing's rounds is not a file")
 	}
 	for i := range st.Ranks {
 		bad := func(f jobs.File) bool { return !fit(f.Path) || !sound(Blob{CID: f.CID, Size: f.Bytes}) }
 		if slices.ContainsFunc(st.Ranks[i].Outputs, bad) {
-			return own, nil, fmt.Errorf("what rank %d left is no list of files", i)
+			return own, nil, fmt.Errorf("the outputs of rank %d are not a list of files", i)
 		}
 		k := &p.Ranks[i]
 		if k.Log != nil && !sound(*k.Log) {
@@ -110,7 +110,7 @@ func sound(f Blob) bool {
 // fit reports whether a path that a peer names is absolute and can be printed.
 func fit(p string) bool { return path.IsAbs(p) && market.Clean(p, len(p)) == p }
 
-// Amend brings a job up to the standing, beside its machine. An owner knows best where its money is.
+// Amend updates a job to the standing, except its machine. An owner keeps its own record of its money.
 func (p *Standing) Amend(j *Job, owner bool) {
 	j.Orders, j.Carry = p.Orders, p.Carry
 	for i := range min(len(j.Ranks), len(p.Ranks)) {

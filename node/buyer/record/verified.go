@@ -23,7 +23,7 @@ type Verified struct {
 // Ended reports whether no more will be known.
 func (v Verified) Ended() bool { return v.State != "" && v.State.Ended() }
 
-// Text returns in words how far the check is: "replicated, equal", "mismatch: 4Hf2kQ9z differs".
+// Text describes the state of the check: "replicated, equal", "mismatch: 4Hf2kQ9z differs".
 func (v Verified) Text() string {
 	why := ""
 	if v.Verdict != nil && v.Verdict.Reason != "" {
@@ -59,13 +59,13 @@ func (v Verified) Text() string {
 type Replica struct {
 	Job     string          `json:"job"`
 	Rank    int             `json:"rank"`
-	Count   int             `json:"count"`   // of that job's ranks, as its program knows it
+	Count   int             `json:"count"`   // of that job's ranks, as in its program's environment
 	Attempt uint32          `json:"attempt"` // from 1
-	Seed    sign.Hash       `json:"seed"`    // of the draw of the providers that are asked first
+	Seed    sign.Hash       `json:"seed"`    // of the draw of the first providers
 	Not     []replica.Party `json:"not"`     // are not asked
 }
 
-// VerifyText returns in words how far a job's results are checked, or "" for a job that asks for no checks.
+// VerifyText describes the state of the checks of a job's results, or returns "" for a job without checks.
 func (j Job) VerifyText() string {
 	if r := j.Replica; r != nil {
 		return fmt.Sprintf("replica of %s, rank %d", r.Job, r.Rank)
@@ -92,7 +92,7 @@ func (j Job) Unchecked() bool {
 	return open && (!j.State.Ended() || j.State == Succeeded)
 }
 
-// OrderNonce returns the nonce of the next order of a job whose results are checked.
+// OrderNonce returns the nonce of the next order of a job with checked results.
 func (j Job) OrderNonce() market.Nonce {
 	return replica.Nonce(j.Nonce).OrderNonce(uint64(len(j.Orders)))
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/starling-network/starling/node/nodepb"
 )
 
-// The environment that tells a program which part of the job it is.
+// The environment that identifies a program's part of the job.
 const (
 	EnvJob   = "STARLING_JOB"
 	EnvRank  = "STARLING_RANK"
@@ -82,23 +82,22 @@ func Workload(j Job, rank int) (*nodepb.Workload, error) {
 	return w, nil
 }
 
-// determined makes a workload one whose result depends on nothing but itself: the clock and the randomness that its
-// program sees follow from the job and the rank, and its limits are those that the job asks for, whatever more a
-// provider has. A replica's is the same to the byte.
+// determined makes a workload deterministic. The program's clock and randomness are derived from the job and the rank,
+// and its limits are the job's, even if the provider has more. A replica's workload is identical to the byte.
 func determined(j Job, rank int, w *nodepb.Workload) {
 	id, count := j.ID, len(j.Ranks)
 	if r := j.Replica; r != nil {
 		id, rank, count = r.Job, r.Rank, r.Count
 	}
 	w.Env[EnvJob], w.Env[EnvRank], w.Env[EnvCount] = id, strconv.Itoa(rank), strconv.Itoa(count)
-	w.Env[EnvRound] = "0" // there is one, also when it is over
+	w.Env[EnvRound] = "0" // a replica has one round
 	h := sign.Sum([]byte("starling/job/seed/v1"), []byte(id), binary.LittleEndian.AppendUint32(nil, uint32(rank)))
 	w.Seed = max(binary.LittleEndian.Uint64(h[:8]), 1)
 	per := j.Spec.Resources
 	w.MemoryMib, w.DiskMib = per.PerUnit.MemoryMiB*per.Units, per.PerUnit.DiskMiB*per.Units
 }
 
-// readyEvery is how often the head is asked whether it does its work.
+// readyEvery is the interval of the head's readiness checks.
 const readyEvery = job.Span(time.Second)
 
 // clustered makes a workload that of a cluster's rank.
@@ -111,7 +110,7 @@ func clustered(j Job, rank int, w *nodepb.Workload) {
 		}
 	}
 	if r := p.Ready; r != nil {
-		// An image that is slow to begin is not ill: for so long its checks only say whether it is ready.
+		// An image that starts slowly is not unhealthy: during StartPeriod its checks only report readiness.
 		h := &job.Health{
 			Interval: readyEvery, Timeout: job.Span(5 * time.Second), Retries: 30,
 			StartPeriod: job.Span(10 * time.Minute),
@@ -219,7 +218,7 @@ func ReplicaSpec(j Job, i int) (job.Job, error) {
 	for _, source := range spec.Sources() {
 		b, ok := j.Spec.Blobs[source]
 		if !ok {
-			return spec, fmt.Errorf("its input %s is not there any more", source)
+			return spec, fmt.Errorf("input %s: no longer stored", source)
 		}
 		blobs[source] = b
 	}

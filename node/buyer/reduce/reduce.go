@@ -37,7 +37,7 @@ func failed(code jobs.Code, format string, args ...any) error {
 
 // Reducer runs reduce programs.
 type Reducer struct {
-	Runtime runtime.Runtime // for modules, whatever the ranks run in
+	Runtime runtime.Runtime // for modules, independent of the ranks' runtime
 	Blobs   work.Blobs
 }
 
@@ -82,7 +82,7 @@ func (r Reducer) Run(ctx context.Context, j record.Job, dir string, log *ranklog
 	r.copyLog(ctx, h, log)
 	if !exit.OK() {
 		return record.Blob{}, failed(jobs.CodeProgram,
-			"reduce of round %d ended with exit code %d %s; `starling logs` shows what it said",
+			"reduce of round %d ended with exit code %d %s; `starling logs` shows its output",
 			j.Round, exit.Code, exit.Reason)
 	}
 	outs, err := st.Collect(ctx, w.Outputs, r.Blobs, int64(limits.DiskMiB)<<20)
@@ -96,8 +96,7 @@ func (r Reducer) Run(ctx context.Context, j record.Job, dir string, log *ranklog
 	return record.Blob{CID: c.String(), Size: int64(outs[0].Blob.Size), Tree: true}, nil
 }
 
-// fresh returns a fresh directory below dir: the program of an earlier process may still be running in its own, without
-// anybody to take it over.
+// fresh returns a new directory below dir, because an abandoned program of an earlier process may still run in its own.
 func fresh(dir string) (string, error) {
 	old, err := filepath.Glob(filepath.Join(dir, "reduce-*"))
 	for _, d := range old {

@@ -1,5 +1,5 @@
-// Package results has the results of a peer's jobs computed again. Package checks decides which are, and by whom. The
-// machine of the job grants the money, and takes the judgement.
+// Package results has the results of a peer's jobs computed again. Package checks selects the results and the
+// providers. The job's machine grants the money, and receives the judgement.
 package results
 
 import (
@@ -28,7 +28,7 @@ type Config struct {
 	Genesis     market.Genesis
 	Store       store.Store
 	Clock       run.Clock
-	Blocks      Blocks // by whose hashes is drawn which results are checked; if nil, no job's can be
+	Blocks      Blocks // whose hashes draw the results to check; optional: if nil, none is checked
 	Stakes      Stakes
 	Disputes    Disputes
 	Self, Owner sign.Key // the peer, and the wallet that pays
@@ -45,14 +45,14 @@ type (
 	Disputes = checks.Disputes
 )
 
-// ErrRoom is returned for a job that finds no room among those that run. It may be submitted again later.
+// ErrRoom is returned if too many jobs run. The job may be submitted again later.
 var ErrRoom = checks.ErrRoom
 
 // Jobs are the jobs of this peer.
 type Jobs interface {
-	// Find returns a job by its id, also one that is archived.
+	// Find returns a job by its id, from memory or the archive.
 	Find(id string) (*run.Job, error)
-	// Job returns a job as it is shown.
+	// Job returns a job as shown to its user.
 	Job(id string) (record.Job, error)
 	// Submit journals a job and starts it.
 	Submit(ctx context.Context, sub record.Submission) (record.Job, error)
@@ -159,8 +159,8 @@ func (c checked) Settled(ctx context.Context, id market.LeaseID) (last verify.Re
 	return last, nil
 }
 
-// Grant implements checks.Job. It asks the job's machine for the money of a replica, once the costs of those that have
-// ended are known to it.
+// Grant implements checks.Job. It requests the money of a replica from the job's machine, once the costs of ended
+// replicas are posted to it.
 func (c checked) Grant(ctx context.Context, i int, attempt uint32, most market.Amount) (market.Amount, error) {
 	for _, v := range c.Snapshot().Verified {
 		for _, id := range v.Replicas {
@@ -206,7 +206,7 @@ func (c checked) Judged(ctx context.Context, v checks.Judgement, changes []store
 	return nil
 }
 
-// files are outputs as the job's machine knows them.
+// files converts outputs to the form of the job's machine.
 func files(outputs []record.Output) (out []jobs.File) {
 	for _, o := range outputs {
 		out = append(out, jobs.File{Path: o.Path, CID: o.CID, Bytes: o.Size, Tree: o.Tree})

@@ -123,7 +123,7 @@ func (h *Holdings) growLocked(n int) {
 	}
 }
 
-// FactOf returns a lease as the job's machine knows it.
+// FactOf converts a lease to the form of the job's machine.
 func FactOf(l *leases.Lease) jobs.Lease {
 	core := l.Core
 	return jobs.Lease{
@@ -138,7 +138,7 @@ func On(l *leases.Lease, seq uint64) executions.Execution {
 	return executions.Execution{Peer: l.Peer, Lease: l.First, Seq: seq}
 }
 
-// CauseOf returns why the lease's line is over.
+// CauseOf returns the reason for the end of the lease's line.
 func CauseOf(l *leases.Lease) (jobs.Cause, string) {
 	why := l.LostReason()
 	away, ahead, unpaid := l.Outage()

@@ -1,14 +1,14 @@
-// Package run keeps the jobs of a peer, and runs their machines.
+// Package run holds the jobs of a peer, and runs their machines.
 //
-// A Job is one job as this peer keeps it: the record that its user sees, the trace, logs and leases. Its machine,
+// A Job is this peer's state of one job: the record that its user sees, the trace, logs and leases. Its machine,
 // node/buyer/jobs, decides what happens to it. A Runner journals each step of a machine together with the job as its
 // user sees it, before any effect of the step leaves. Parts are the rooms that carry the effects out, and report events
 // with Post.
 //
 //	Ask, Post ──▸ machine ──▸ journal: record, trace, further records ──▸ Parts.Changed, Parts.Carry
 //
-// A job changes in three ways. Events change the state of its machine. Save changes the part of the record that the
-// machine does not know, and journals it. Show changes it in memory; the journal has it with the next step.
+// A job changes in three ways. Events change the state of its machine. Save changes the part of the record outside the
+// machine, and journals it. Show changes it in memory; the journal has it with the next step.
 package run
 
 import (
@@ -246,7 +246,7 @@ func (j *Job) Revoke() {
 // Done returns a channel that closes when the job has ended, or the peer stops.
 func (j *Job) Done() <-chan struct{} { return j.done }
 
-// Close lets those go on that wait for the end of the job's run in this process.
+// Close wakes all waiters for the end of the job's run in this process.
 func (j *Job) Close() { j.closing.Do(func() { close(j.done) }) }
 
 // Freeze refuses changes of the job until Thaw, and returns it as it stands.

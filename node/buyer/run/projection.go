@@ -21,7 +21,7 @@ type projection struct {
 	offers    map[market.LeaseID]Offered
 	took      time.Duration // to fill the order that was filled last
 	noted     int           // lines of the machine that are in the trace
-	candidate [32]byte      // digest of the newest state, and of the one that the journal has
+	candidate [32]byte      // digest of the newest state, and of the journalled state
 	written   [32]byte
 	upTo      int // lines of the trace that the journal has with the machine's last write
 	// deliveries are the reports that the journal has with it.

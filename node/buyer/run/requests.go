@@ -18,7 +18,7 @@ type Requests struct {
 	waiting map[jobs.Req]chan<- error
 }
 
-// Request sends a request under a number of its own, and waits for its answer. It returns ErrNotRunning if the job ends
+// Request sends a request under a new number, and waits for its answer. It returns ErrNotRunning if the job ends
 // before.
 func (r *Requests) Request(ctx context.Context, send func(jobs.Req) error) error {
 	answer := make(chan error, 1)

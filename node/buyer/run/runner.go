@@ -17,7 +17,7 @@ import (
 	work "github.com/starling-network/starling/node/workload"
 )
 
-// Clock knows the chain's slot.
+// Clock returns the chain's slot.
 type Clock interface {
 	Now(t time.Time) (market.Slot, error)
 }
@@ -76,7 +76,7 @@ func (r *Runner) Run() {
 	}
 }
 
-// Now returns the time. Jobs go on while the chain's slot is not known, by the last one that was.
+// Now returns the time and the slot. If the chain's slot is unknown, jobs continue with the last known slot.
 func (r *Runner) Now() (machine.Now, error) {
 	now := time.Now()
 	if slot, err := r.cfg.Clock.Now(now); err == nil {
@@ -91,7 +91,7 @@ func (r *Runner) DiskUse(id string) int64 { return work.DiskUse(r.Dir(id)) }
 // Remove removes the machine of a job that has ended.
 func (r *Runner) Remove(j *Job) { r.machines.Remove(j) }
 
-// Post reports events to the job's machine. A runner that is stopping takes none: the next process finds out anew.
+// Post reports events to the job's machine. A stopping runner drops them: the next process posts them again.
 func (j *Job) Post(events ...jobs.Event) {
 	for _, ev := range events {
 		j.Report(Event{Ev: ev})

@@ -45,8 +45,8 @@ func (g Beginning) State(now machine.Now) (jobs.State, []jobs.Effect) {
 	return st, fx
 }
 
-// Amendment is a change of the part of a job that its machine does not know. It is made once, as its event is noted for
-// the journal: if the write fails, memory is ahead, and the next write has it.
+// Amendment is a change of the part of a job outside its machine. It is applied once, when its event is prepared for
+// the journal. If the write fails, memory is ahead, and the next write contains it.
 type Amendment struct {
 	change func(*record.Job)
 	made   bool
@@ -208,7 +208,7 @@ func (p *projection) record(b *journal.Batch, old, next task, effects []any) {
 	b.Add(steps...)
 }
 
-// changed takes in a state of the job's machine that is in the journal.
+// changed applies a journalled state of the job's machine.
 func (p *projection) changed(st jobs.State) {
 	j := p.job
 	j.mu.Lock()
@@ -228,7 +228,7 @@ func (p *projection) changed(st jobs.State) {
 	}
 	j.EndLogs() // their followers need not wait until all is paid
 	if of.State != before {
-		j.runner.cfg.Log.Info("job's work is over", "job", of.ID, "state", of.State, "outcome", of.Outcome,
+		j.runner.cfg.Log.Info("job's work has ended", "job", of.ID, "state", of.State, "outcome", of.Outcome,
 			"reason", of.Reason)
 	}
 	if st.Phase == jobs.Ended {

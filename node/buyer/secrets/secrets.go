@@ -107,7 +107,7 @@ func (k *Keeper) Values(ctx context.Context, j record.Job) (v job.Values, err er
 	}
 	defer clear(plain)
 	if err := json.Unmarshal(plain, &v); err != nil {
-		return v, errors.New("reading the job's secrets: they are not what was written")
+		return v, errors.New("reading the job's secrets: malformed")
 	}
 	return v, nil
 }
@@ -160,11 +160,11 @@ func (k *Keeper) SealKey(id string, seed [32]byte) ([]byte, error) {
 	return box, nil
 }
 
-// Key returns the key of a job, which must be the one that is wanted.
+// Key returns the private key of a job. It returns an error if its public key is not want.
 func (k *Keeper) Key(id string, box []byte, want sign.Key) (sign.Private, error) {
 	seed, err := k.boxes.Open(useKey, id, box)
 	if err != nil || len(seed) != 32 {
-		return sign.Private{}, fmt.Errorf("opening the key of job %s: it is not what was written", id)
+		return sign.Private{}, fmt.Errorf("opening the key of job %s: malformed", id)
 	}
 	defer clear(seed)
 	key := sign.NewPrivate([32]byte(seed))

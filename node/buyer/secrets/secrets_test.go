@@ -167,7 +167,7 @@ func TestKey(t *testing.T) {
 	if got, err := k.Key("j1", box, key.Key()); err != nil || got.Key() != key.Key() {
 		t.Errorf("%v", err)
 	}
-	if _, err := k.Key("j2", box, key.Key()); err == nil || !strings.Contains(err.Error(), "not what was written") {
+	if _, err := k.Key("j2", box, key.Key()); err == nil || !strings.Contains(err.Error(), "malformed") {
 		t.Errorf("of another job: %v", err)
 	}
 	if _, err := k.Key("j1", box, self.Key()); err == nil || !strings.Contains(err.Error(), "another one") {

@@ -16,7 +16,7 @@ func Egress(spec job.Job) market.Egress {
 	switch {
 	case spec.Network != runtime.NetworkInternet:
 		return market.EgressNone
-	case spec.Cluster != nil: // what a provider lists is enough for one
+	case spec.Cluster != nil: // the provider's listed egress is enough for a cluster
 		return market.EgressListed
 	}
 	return market.EgressInternet
@@ -71,7 +71,7 @@ func Unlivable(c *job.Cluster, apart time.Duration) string {
 		}
 	}
 	if !c.Network.Admits(is) {
-		return fmt.Sprintf("a %s is wanted, under %v: ", c.Network, c.Network.RTT())
+		return fmt.Sprintf("want a %s, under %v: ", c.Network, c.Network.RTT())
 	}
 	return ""
 }

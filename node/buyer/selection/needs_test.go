@@ -33,7 +33,7 @@ func TestUnlivable(t *testing.T) {
 		t.Errorf("got %q", text)
 	}
 	lan := &job.Cluster{Engine: "ray", Network: cluster.LAN}
-	if text := Unlivable(lan, 20*time.Millisecond); !strings.HasPrefix(text, "a lan is wanted, under ") {
+	if text := Unlivable(lan, 20*time.Millisecond); !strings.HasPrefix(text, "want a lan, under ") {
 		t.Errorf("got %q", text)
 	}
 	if text := Unlivable(metro, time.Millisecond); text != "" {

@@ -1,6 +1,6 @@
-// Package selection chooses a provider for every rank of an order from the providers that quoted. It leaves out those
-// that do not meet the job's needs or limits, and ranks the others by market/match. The members of a cluster are
-// chosen near to one another; the provider of a replica is drawn by the checks of results.
+// Package selection chooses a provider for every rank of an order from the providers that quoted. It leaves out
+// providers that do not meet the job's needs or limits, and ranks the others by market/match. The members of a cluster
+// are chosen near to one another; the provider of a replica is drawn by the checks of results.
 package selection
 
 import (
@@ -25,8 +25,8 @@ import (
 
 // Limits bounds the money that goes to one provider.
 type Limits interface {
-	// OverProvider returns the reason that one more lease of a provider, of at most such a cost, is over the limit for
-	// today, or "".
+	// OverProvider returns the reason if one more lease of a provider, with a cost of at most most, exceeds the limit
+	// for today, or "".
 	OverProvider(p sign.Key, most market.Amount) string
 }
 
@@ -100,8 +100,8 @@ func (j Job) Rank(
 	return byKey, match.Rank(o, candidates, time.Now(), j.cfg.Weights), misfits
 }
 
-// candidates are quotes as matching sees them, without those of providers that got what they may get today, or to which
-// the job's files cannot be brought.
+// candidates converts quotes to the form of package match. It drops providers that reached their limit for today, or
+// that the job's files cannot reach.
 func (j Job) candidates(
 	o market.Order, quotes []exchange.Quoted,
 ) (map[sign.Key]exchange.Quoted, []match.Candidate, []match.Refusal) {
@@ -130,7 +130,7 @@ func (j Job) refuse(o market.Order, q exchange.Quoted) *market.Refusal {
 		return &market.Refusal{Reason: market.ReasonLimit, Detail: why}
 	}
 	if j.Spec.Cluster != nil && q.Offer.NoClusters {
-		return &market.Refusal{Reason: market.ReasonRuntime, Detail: "it takes part in no clusters"}
+		return &market.Refusal{Reason: market.ReasonRuntime, Detail: "the provider does not join clusters"}
 	}
 	if no := Runs(j.Spec, q.Offer); no != nil {
 		return no
@@ -141,7 +141,7 @@ func (j Job) refuse(o market.Order, q exchange.Quoted) *market.Refusal {
 	return nil
 }
 
-// overLimit returns the reason that one more lease of the provider of a quote is over its limit for today, or "".
+// overLimit returns the reason if one more lease of a quote's provider exceeds its limit for today, or "".
 func (j Job) overLimit(o market.Order, q exchange.Quoted) string {
 	rate, err := market.RateOf(q.Quote.Price, int(o.UnitsPer), j.cfg.Genesis.SlotMillis)
 	if err != nil {
@@ -166,9 +166,9 @@ func reputationOf(c *match.Candidate) string {
 	return text
 }
 
-// Choose ranks the quotes and picks a provider for every rank, or returns an *exchange.Unplaced. With recruits, where
-// they are too few and with the open leases, or with peers that the class is likely to have, there would be enough, it
-// leaves the last ranks to recruits.
+// Choose ranks the quotes and picks a provider for every rank, or returns an *exchange.Unplaced. With recruits set, it
+// leaves the last ranks to recruits if there are too few quotes, but enough with the open leases or the likely peers of
+// the class.
 func (j Job) Choose(
 	ctx context.Context, o market.Order, got exchange.Collected, ranks []uint32, how exchange.Ask, recruits bool,
 ) (Choice, error) {
@@ -178,7 +178,7 @@ func (j Job) Choose(
 	declined := append(got.Declined, misfits...)
 	weights := j.cfg.Weights
 	if j.Spec.Cluster != nil {
-		weights.Keep = len(candidates) // who is near may rank low
+		weights.Keep = len(candidates) // a near provider may rank low
 	}
 	res := match.Rank(o, candidates, now, weights)
 	j.infeasible(now, byKey, res.Refused)
@@ -272,7 +272,7 @@ func (j Job) pickCluster(
 			fmt.Sprintf("the best %d of %d providers are %v apart", far.Need, far.Of, record.RoundTrip(far.Apart))}
 	case errors.As(err, &far):
 		return nil, nil, nil, &exchange.Unplaced{Thin: o.Draw != match.DrawAll,
-			Reason: fmt.Sprintf("a %s is wanted, under %v: fewer than %d of %d providers are that near to the "+
+			Reason: fmt.Sprintf("want a %s, under %v: fewer than %d of %d providers are that near to the "+
 				"cluster's members", wanted, wanted.RTT(), far.Need, far.Of)}
 	}
 	return nil, nil, nil, err

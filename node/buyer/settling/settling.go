@@ -1,4 +1,4 @@
-// Package settling settles the account of a job whose work is over.
+// Package settling settles the account of a job after its work has ended.
 package settling
 
 import (

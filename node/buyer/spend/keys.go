@@ -23,8 +23,8 @@ import (
 // ErrKey is returned for an API key that cannot be made or does not exist.
 var ErrKey = errors.New("api key")
 
-// Key is an API key: a token that may submit jobs within limits of its own, beside those of the peer. Only the token's
-// hash is kept.
+// Key is an API key: a token that may submit jobs within its own limits, and the peer's. Only the token's hash is
+// stored.
 type Key struct {
 	Name    string    `json:"name"`
 	Hash    sign.Hash `json:"hash"` // SHA-256 of the token, which has 256 random bits
@@ -34,7 +34,7 @@ type Key struct {
 
 const (
 	maxKeys = 1000
-	// tokenPrefix marks a key's token as one, wherever it turns up.
+	// tokenPrefix makes the token of a key recognisable.
 	tokenPrefix = "starling_"
 )
 
@@ -102,9 +102,9 @@ func (k *Ledger) AddKey(ctx context.Context, name string, l Limits) (Key, string
 	err := k.change(ctx, name, func(b *journal.Batch) (Key, error) {
 		switch n := len(k.Keys()); {
 		case k.has(name):
-			return made, fmt.Errorf("%w: there is one called %q; remove it first", ErrKey, name)
+			return made, fmt.Errorf("%w: key %q exists already; remove it first", ErrKey, name)
 		case n >= maxKeys:
-			return made, fmt.Errorf("%w: there are %d, at most %d", ErrKey, n, maxKeys)
+			return made, fmt.Errorf("%w: %d keys, want fewer than %d", ErrKey, n, maxKeys)
 		}
 		records.Put(b, name, made)
 		return made, nil
@@ -115,11 +115,11 @@ func (k *Ledger) AddKey(ctx context.Context, name string, l Limits) (Key, string
 	return made, token, nil
 }
 
-// RemoveKey ends an API key. Its jobs continue. It returns ErrKey if there is none of that name.
+// RemoveKey deletes an API key. Its jobs continue. It returns ErrKey if no key has that name.
 func (k *Ledger) RemoveKey(ctx context.Context, name string) error {
 	return k.change(ctx, name, func(b *journal.Batch) (Key, error) {
 		if !k.has(name) {
-			return Key{}, fmt.Errorf("%w: there is none called %.80q", ErrKey, name)
+			return Key{}, fmt.Errorf("%w: no key is named %.80q", ErrKey, name)
 		}
 		records.Delete(b, name)
 		return Key{}, nil

@@ -28,7 +28,7 @@ type Job struct {
 	Key     string // name of the API key; empty: the peer's own token
 	Created time.Time
 	Ended   bool
-	Cost    market.Amount // spent, or, of one that has not ended, the most that it can cost
+	Cost    market.Amount // the amount spent, or before its end the maximum cost
 	Fees    uint64        // lamports of its transactions, about
 }
 
@@ -52,7 +52,7 @@ type Day struct {
 	Key   string        `json:"key,omitempty"`
 	Jobs  int           `json:"jobs"`
 	Spent market.Amount `json:"spent"`          // by jobs that have ended
-	Open  market.Amount `json:"open,omitempty"` // the most that the others can still come to cost
+	Open  market.Amount `json:"open,omitempty"` // the maximum cost of the other jobs
 	Fees  uint64        `json:"fees,omitempty"` // lamports of the transactions of all, about
 }
 
@@ -60,7 +60,7 @@ type Day struct {
 type Report struct {
 	Limits    Limits     `json:"limits"` // of the peer
 	Keys      []Key      `json:"keys"`
-	Resets    time.Time  `json:"resets"` // when the day is over
+	Resets    time.Time  `json:"resets"` // end of the day
 	Days      []Day      `json:"days"`   // the latest first, then by key
 	Providers []Provider `json:"providers"`
 }
@@ -80,11 +80,11 @@ type Request struct {
 }
 
 // Check returns an error that wraps ErrLimit if the limits of the peer or of the key do not allow a request beside the
-// jobs, and one that wraps ErrKey if the key is not valid.
+// jobs. If the key is not valid, the error wraps ErrKey.
 func (k *Ledger) Check(r Request, jobs []Job, now time.Time) error {
 	own, known := k.get(r.Key)
 	if r.Key != "" && !known {
-		return fmt.Errorf("%w: key %q is not valid any more", ErrKey, r.Key)
+		return fmt.Errorf("%w: key %q is no longer valid", ErrKey, r.Key)
 	}
 	var all, mine market.Amount
 	for _, j := range jobs {
@@ -102,7 +102,7 @@ func (k *Ledger) Check(r Request, jobs []Job, now time.Time) error {
 	return k.allows("key "+r.Key, own.Limits, r, mine, now)
 }
 
-// allows refuses a request of a spender that used so much of its limits today.
+// allows refuses a request that exceeds the limits of a spender; used is its spending today.
 func (k *Ledger) allows(spender string, l Limits, r Request, used market.Amount, now time.Time) error {
 	money := k.genesis.FormatAmount
 	switch left := l.PerDay - min(used, l.PerDay); {
@@ -122,7 +122,7 @@ type limitError struct{ text string }
 func (e *limitError) Error() string { return e.text }
 func (e *limitError) Unwrap() error { return ErrLimit }
 
-// OverProvider returns the reason that one more lease of a provider is over its limit for today, or "". The provider's
+// OverProvider returns the reason if one more lease of a provider exceeds its limit for today, or "". The provider's
 // leases of today cost used, at most.
 func (k *Ledger) OverProvider(used, amount market.Amount) string {
 	limit := k.limits.PerProviderPerDay

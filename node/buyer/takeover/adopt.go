@@ -28,7 +28,7 @@ type Granted struct {
 	leases []*leases.Lease
 }
 
-// amend brings the part of a job up that its machine does not know. Where its money is its owner knows best.
+// amend updates the part of a job outside its machine. An owner keeps its own record of its money.
 func (g Granted) amend(j *record.Job, mine bool) {
 	if g.public != nil {
 		g.public.Amend(j, mine)
@@ -38,7 +38,7 @@ func (g Granted) amend(j *record.Job, mine bool) {
 	j.Detached = d
 }
 
-// Adopt takes in where another supervisor left the job, and its leases, which this peer pays for from now on.
+// Adopt applies another supervisor's standing and leases of the job. This peer pays for the leases from now on.
 func (d *Takeover) Adopt(ctx context.Context, g *Granted, state *guardian.State, handed []guardian.Lease) error {
 	now, err := d.State()
 	if err == nil {
@@ -87,16 +87,16 @@ func (d *Takeover) merge(g *Granted, state *guardian.State) error {
 	switch {
 	case err == nil && public != nil:
 		g.state, g.public = merged, public
-	case err != nil && (d.Mine || g.state.Command.Epoch > 0): // it knows its job, and its leases are told one by one
-		d.cfg.Log.Warn("what a job's guardians keep of it is of no use", "job", j.ID, "err", err)
+	case err != nil && (d.Mine || g.state.Command.Epoch > 0): // its own record suffices, and leases arrive one by one
+		d.cfg.Log.Warn("the standing that a job's guardians hold is not usable", "job", j.ID, "err", err)
 	case err != nil:
 		return fmt.Errorf("reading job %s as its guardians keep it: %w", j.ID, err)
 	}
 	return nil
 }
 
-// fetchBack brings what the guardians have of a job for its owner: the receipts, and its outputs and logs where they
-// keep a standing of it.
+// fetchBack fetches a job's data from its guardians for the owner: the receipts, and with a standing also outputs and
+// logs.
 func (d *Takeover) fetchBack(ctx context.Context, g Granted, files bool) error {
 	for _, l := range g.leases {
 		if err := d.fetchReceipts(ctx, l); err != nil {
@@ -155,10 +155,10 @@ func (d *Takeover) fetchReceipts(ctx context.Context, l *leases.Lease) error {
 	return nil
 }
 
-// fetchBackTime is how long an owner waits for files that its guardians say they have.
+// fetchBackTime bounds an owner's wait for files that its guardians have reported.
 const fetchBackTime = time.Hour
 
-// fetchFrom brings a file from the first guardian that has it.
+// fetchFrom fetches a file from the first guardian that has it.
 func (d *Takeover) fetchFrom(ctx context.Context, guardians []record.Guardian, f guardian.File) error {
 	for {
 		var failed error
@@ -174,7 +174,7 @@ func (d *Takeover) fetchFrom(ctx context.Context, guardians []record.Guardian, f
 			}
 			failed = errors.Join(failed, err)
 		}
-		d.cfg.Log.Warn("no guardian gives a file of a job; asking again", "job", d.ID, "file", f.CID,
+		d.cfg.Log.Warn("fetching a file of a job from its guardians failed; retrying", "job", d.ID, "file", f.CID,
 			"err", failed)
 		if run.Pause(ctx, retry) != nil {
 			return ctx.Err()

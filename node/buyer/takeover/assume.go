@@ -19,12 +19,12 @@ import (
 	"github.com/starling-network/starling/verify"
 )
 
-// assumeTime is how long a provider may be silent that is told who supervises; its lease is lost then.
+// assumeTime bounds the wait for a provider's answer to a change of supervisor; its lease is lost afterwards.
 const assumeTime = 10 * time.Second
 
-// assume shows the providers of all leases that are not over that this peer supervises the job now, and takes in the
-// receipts that it has not seen. ErrSuperseded when one of them knows better; a provider that does not answer is
-// noticed by the next request.
+// assume sends the grant to the providers of all open leases, and adds the receipts that this peer does not have. It
+// returns ErrSuperseded if a provider has a higher grant. A provider that does not answer is detected by the next
+// request.
 func (d *Takeover) assume(ctx context.Context, by Granted) error {
 	lines := map[market.LeaseID][]*leases.Lease{}
 	for _, l := range by.leases {
@@ -62,7 +62,7 @@ func (d *Takeover) assumeLine(ctx context.Context, first market.LeaseID, line []
 		case err == nil:
 			more, err := takeIn(ctx, line, reply.GetSupervised())
 			if err != nil {
-				log.Warn("what a provider says both have signed is not so", "err", err)
+				log.Warn("a receipt from a provider is not valid", "err", err)
 				return nil
 			}
 			if !more {
@@ -70,24 +70,24 @@ func (d *Takeover) assumeLine(ctx context.Context, first market.LeaseID, line []
 			}
 			continue
 		case errors.As(err, &no) && no.Code == string(market.ReasonSupervision):
-			// Only the guardians can say so: a provider that lies must not stop the job.
+			// Only the guardians can confirm this: a lying provider must not stop the job.
 			if err := d.panel().Beat(ctx, nil); errors.Is(err, guardian.ErrSuperseded) {
 				return fmt.Errorf("%w: %w", ErrSuperseded, err)
 			}
-			log.Warn("a provider obeys somebody whom the guardians do not know of", "reason", no.Reason)
+			log.Warn("a provider obeys a supervisor without a grant of the guardians", "reason", no.Reason)
 			return nil
 		case errors.As(err, &no) && no.Code != stream.CodeBusy:
-			log.Debug("a provider does not know a lease any more", "err", err)
+			log.Debug("a provider no longer has a lease", "err", err)
 			return nil
 		}
 		if run.Pause(ctx, run.Redial) != nil {
-			log.Warn("a provider could not be told who supervises", "err", err)
+			log.Warn("notifying a provider of the new supervisor failed", "err", err)
 			return nil
 		}
 	}
 }
 
-// takeIn takes in receipts that both sides have signed, and reports whether the provider has more.
+// takeIn adds receipts that both parties have signed, and reports whether the provider has more.
 func takeIn(ctx context.Context, line []*leases.Lease, r *marketpb.Supervised) (more bool, err error) {
 	for _, raw := range r.GetReceipts() {
 		receipt, err := verify.UnmarshalReceipt(raw)

@@ -1,8 +1,8 @@
-// Package takeover gives this peer the command of a job that another peer has supervised, or may have.
+// Package takeover gives this peer the command of a job that another peer supervised, or may have supervised.
 //
-// The guardians grant the command under an epoch, and hand over the job's standing and leases. Adopt takes them in.
-// Supervise shows the grant to the providers, takes in the receipts that this peer has not seen, and reports the
-// command to the job's machine.
+// The guardians grant the command under an epoch, and hand over the job's standing and leases. Adopt applies them.
+// Supervise shows the grant to the providers, adds the receipts that this peer does not have, and reports the command
+// to the job's machine.
 package takeover
 
 import (
@@ -36,26 +36,26 @@ type Config struct {
 	Files     Files
 	Leases    *leases.Book
 	Deposits  Deposits
-	LostAfter time.Duration // a peer that is silent for so long is lost
+	LostAfter time.Duration // silence after which a peer counts as lost
 	Tasks     leases.Tasks
 	Log       *slog.Logger
 }
 
 // Files has the files that this peer exchanges with others.
 type Files interface {
-	// Fetch brings a blob of at most so many bytes from a peer into the store.
+	// Fetch copies a blob of at most most bytes from a peer into the store.
 	Fetch(ctx context.Context, from peer.ID, c cid.Cid, most int64) error
 }
 
 // Deposits has the money that is set aside for leases.
 type Deposits interface {
-	// Forsake winds up the orders of an earlier supervisor without leases that can come to cost something.
+	// Forsake winds up the orders of an earlier supervisor without billable leases.
 	Forsake(job string)
 }
 
 // Programs are the programs of the job that this peer follows.
 type Programs interface {
-	// Leave follows nothing any more.
+	// Leave stops following programs.
 	Leave()
 }
 
@@ -77,13 +77,13 @@ func New(cfg *Config, j *run.Job, v Voice, p Programs) *Takeover {
 	return &Takeover{Job: j, cfg: cfg, programs: p, voice: v}
 }
 
-// Taken is a job whose command the guardians have given to this peer.
+// Taken is a job after the guardians granted its command to this peer.
 type Taken = guardian.Taken
 
 // ErrSuperseded is returned if another peer supervises a job from now on.
 var ErrSuperseded = errors.New("another peer supervises the job now")
 
-// retry is how often the guardians are asked again.
+// retry is the interval of requests to the guardians.
 const retry = time.Second
 
 func (d *Takeover) panel() *guardian.Panel { return d.voice.Voice().Guardians() }
@@ -126,8 +126,8 @@ func (d *Takeover) regain(ctx context.Context) error {
 	return d.Supervise(ctx, g)
 }
 
-// Supervise shows the providers that this peer supervises the job now, and goes on with it. It returns ErrSuperseded
-// if another peer does by now.
+// Supervise sends the grant to the providers and resumes the job. It returns ErrSuperseded if another peer supervises
+// by now.
 func (d *Takeover) Supervise(ctx context.Context, g Granted) error {
 	if err := d.assume(ctx, g); err != nil {
 		return err
@@ -154,8 +154,8 @@ func (d *Takeover) Supervise(ctx context.Context, g Granted) error {
 	return nil
 }
 
-// SignLast has the guardians sign the last voucher of each lease that another supervisor had signed: it belongs to what
-// proves the job's cost. What they signed before they sign again.
+// SignLast collects the guardians' signatures on the last voucher of each lease of an earlier supervisor: it is part of
+// the proof of the job's cost. Guardians sign the same voucher again.
 func (d *Takeover) SignLast(ctx context.Context, leases []*leases.Lease) error {
 	for _, l := range leases {
 		last, have := l.Payer().Voucher(), l.Record().Voucher

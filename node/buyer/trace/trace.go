@@ -1,5 +1,5 @@
-// Package trace keeps the decision trace of a job: its steps, numbered from 0, in memory while the job runs and in the
-// journal for ever.
+// Package trace keeps the decision trace of a job: its steps, numbered from 0. They are in memory while the job runs,
+// and permanently in the journal.
 package trace
 
 import (
@@ -54,8 +54,8 @@ type Kind string
 // The kinds of steps.
 const (
 	Ordered    Kind = "ordered"    // an order was published
-	Asked      Kind = "asked"      // a known provider was asked directly
-	Quoted     Kind = "quoted"     // a quote came in
+	Asked      Kind = "asked"      // an order was sent to a known provider directly
+	Quoted     Kind = "quoted"     // a quote arrived
 	Declined   Kind = "declined"   // a provider answered that it will not quote
 	Silent     Kind = "silent"     // a provider did not answer in time and was dropped
 	Blocked    Kind = "blocked"    // a provider is on the user's block list
@@ -66,7 +66,7 @@ const (
 	Signed     Kind = "signed"     // a provider signed a lease
 	Activated  Kind = "activated"  // a provider took the first payment of a lease
 	Refused    Kind = "refused"    // a provider refused to reserve, sign or activate
-	Released   Kind = "released"   // units were given back
+	Released   Kind = "released"   // units were released
 	Leased     Kind = "leased"     // a lease is active
 	Started    Kind = "started"    // an execution runs
 	Exited     Kind = "exited"     // an execution ended
@@ -74,14 +74,14 @@ const (
 	Extended   Kind = "extended"   // a lease was made longer
 	Unextended Kind = "unextended" // a lease was not made longer, and why
 	Lost       Kind = "lost"       // a provider was lost
-	Away       Kind = "away"       // this peer was away, and goes on with what runs
+	Away       Kind = "away"       // this peer was away, and resumes the running programs
 	Verified   Kind = "verified"   // a result was checked, or is being checked
 	Probed     Kind = "probed"     // the units of a rank are shared, wrong or broken
 	Round      Kind = "round"      // a round was reduced
 	Guarded    Kind = "guarded"    // peers guard the job
-	Supervised Kind = "supervised" // another peer supervises the job from now on, or wants to
+	Supervised Kind = "supervised" // another peer supervises the job from now on, or requests it
 	Funded     Kind = "funded"     // money was set aside on chain, or was not
-	Refunded   Kind = "refunded"   // money that was set aside and not earned came back
+	Refunded   Kind = "refunded"   // unearned deposits were refunded
 	Paid       Kind = "paid"       // a payment is on chain
 	Ready      Kind = "ready"      // the head of a cluster answers
 	Scaled     Kind = "scaled"     // a cluster has another size
@@ -150,7 +150,7 @@ func (t *Trace) Add(steps ...Step) {
 	t.notify()
 }
 
-// Poke wakes those that follow the job, because it changed without a step.
+// Poke wakes the followers of the job after a change without a step.
 func (t *Trace) Poke() {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -1,5 +1,5 @@
-// Package trust keeps a buyer's records of providers whose results were checked. The records decide how often a
-// provider's next results are computed again: verify/replica.
+// Package trust keeps a buyer's records of providers with checked results. The records decide how often a provider's
+// next results are computed again: verify/replica.
 package trust
 
 import (

@@ -11,12 +11,12 @@ import (
 )
 
 const (
-	// countFor is how long the quotes of an order are counted. Those that come too late to be taken count too.
+	// countFor is how long the quotes of an order are counted. Late quotes count, too.
 	countFor = 3 * time.Second
 	// maxCounted bounds the orders with quotes that are being counted, and maxClasses the classes with an estimate.
 	maxCounted, maxClasses = 256, 256
-	// wideOrders is the number of orders of a class that go to all of its providers after one was asked again. A
-	// provider that keeps a shard from quoting delays one order of so many.
+	// wideOrders is the number of orders of a class that go to all of its providers after a repeated order. A provider
+	// that suppresses a shard's quotes delays one in wideOrders orders.
 	wideOrders = 16
 )
 
@@ -45,7 +45,7 @@ type count struct {
 	quotes int
 }
 
-// Draw returns the draw of an order that was asked so often before, and whether it may go to one shard.
+// Draw returns the draw of an order with asked earlier attempts, and whether it may go to one shard.
 func (t *Turnout) Draw(c market.Class, leases uint32, asked int) (draw uint32, shard bool) {
 	t.mu.Lock()
 	t.settle(time.Now())
@@ -58,8 +58,8 @@ func (t *Turnout) Draw(c market.Class, leases uint32, asked int) (draw uint32, s
 	return p.Draw(leases, asked), !wide && p.FitsShard(leases)
 }
 
-// goesWide reports whether an order is for the providers of all shards: it is asked again, or another one of its class
-// was lately. t.mu is held.
+// goesWide reports whether an order is for the providers of all shards: it, or another recent one of its class, is a
+// repetition. t.mu is held.
 func (t *Turnout) goesWide(c market.Class, asked int) bool {
 	left := t.wide[c]
 	if asked == 0 && left == 0 {
@@ -107,7 +107,7 @@ func (t *Turnout) Quoted(o market.OrderID) {
 	}
 }
 
-// settle learns from the orders that have been counted. t.mu is held.
+// settle updates the estimates from the counted orders. t.mu is held.
 func (t *Turnout) settle(now time.Time) {
 	for id, c := range t.counted {
 		if now.Sub(c.since) < countFor {
@@ -118,7 +118,7 @@ func (t *Turnout) settle(now time.Time) {
 		if _, ok := t.of[class]; !ok && len(t.of) >= maxClasses {
 			clear(t.of)
 		}
-		// Half of the quotes that are passed on come one way at the most.
+		// At most half of the forwarded quotes come by one way.
 		t.of[class] = t.of[class].Learn(c.order.Draw, c.quotes, match.MaxQuotes(c.order.Count))
 	}
 }

@@ -11,10 +11,10 @@ import (
 	"github.com/starling-network/starling/node/buyer/record"
 )
 
-// KeptFor is how long after its time a job is there for its owner to come back to.
+// KeptFor is the time after its end for which guardians store a job for its owner.
 const KeptFor = 7 * 24 * time.Hour
 
-// MembersOf returns the guardians of a job as package guardian has them.
+// MembersOf returns the guardians of a job in the form of package guardian.
 func MembersOf(guardians []record.Guardian) []guardian.Member {
 	out := make([]guardian.Member, len(guardians))
 	for i, g := range guardians {

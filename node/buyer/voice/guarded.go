@@ -1,9 +1,8 @@
 // Package voice has the identities that buy the leases of jobs: the peer's own, and those of detached jobs.
 //
-// A detached job goes on when the peer it was submitted to, its owner, is gone. It has a key of its own, in whose name
-// its leases are bought, and guardians that hold this key: a majority of them signs its vouchers, and decides which
-// peer supervises it. The owner does so whenever it is there. Replacements come only from the standbys that the owner
-// put into the escrow.
+// A detached job continues when its owner, the peer it was submitted to, is gone. It has its own key, which signs its
+// leases, and guardians that hold this key. A majority of them signs its vouchers and selects its supervisor. The owner
+// supervises whenever it is online. Replacements come only from the standbys that the owner put into the escrow.
 package voice
 
 import (
@@ -40,7 +39,7 @@ type Config struct {
 // Local is this peer's own guardian service.
 type Local = guardian.Local
 
-// Clock knows the chain's slot.
+// Clock returns the chain's slot.
 type Clock interface {
 	Now(t time.Time) (market.Slot, error)
 }
@@ -117,7 +116,7 @@ func (g *Guarded) Voucher(ctx context.Context, l *leases.Lease, _ verify.Voucher
 	return v, l.Save(ctx, func(r *leases.Record) { r.Voucher = v.Marshal() })
 }
 
-// tellAgain is how long after a lease's change its guardians are told again that did not answer.
+// tellAgain is the delay before a lease's change is sent again to guardians that did not answer.
 const tellAgain = 2 * time.Second
 
 // Changed implements leases.Principal. It reports the end of payments to the guardians, because the next voucher would
@@ -137,7 +136,7 @@ func (g *Guarded) Changed(ctx context.Context, l *leases.Lease) {
 				return
 			case <-time.After(tellAgain):
 			}
-			g.cfg.Log.Debug("guardians were not told of the end of a lease", "lease", l.ID, "err", err)
+			g.cfg.Log.Debug("reporting the end of a lease to guardians failed", "lease", l.ID, "err", err)
 		}
 	})
 }

@@ -18,8 +18,8 @@ type candidate struct {
 	began  time.Time // when it was tried last
 	retry  time.Duration
 	after  time.Time // not to be tried before
-	reason string    // why it was not entered last
-	peers  int       // about how many the network has, as it said; 0: it does not know
+	reason string    // of its last failure
+	peers  int       // its estimate of the network's peers; 0: unknown
 	pace   *pace     // of calls to the chain through it; made with the first
 }
 
@@ -49,7 +49,7 @@ func (c *candidate) merge(p peer.AddrInfo) {
 	c.ID, c.Addrs = p.ID.String(), knownOf(p).Addrs
 }
 
-// learn adds entries that another entry named. They are tried last, and the first to be forgotten.
+// learn adds entries that another entry named. They are tried last, and forgotten first.
 func (k *Keeper) learn(from peer.ID, peers []peer.AddrInfo) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -85,8 +85,8 @@ func (c *candidate) source() string {
 	return c.By
 }
 
-// apart reports whether two entries are two witnesses: neither is known by the other's word, nor both by the same
-// one's, and they have no public network in common.
+// apart reports whether two entries are independent: neither named the other, no third one named both, and they share
+// no public network.
 func (k *Keeper) apart(a, b *candidate) bool {
 	if a == nil || b == nil || a == b || a.source() == b.source() {
 		return false
@@ -137,8 +137,8 @@ func (k *Keeper) apartLocked(live []peer.ID) bool {
 }
 
 // next chooses the candidates to try now and marks them. It prefers candidates that are independent of the entry in
-// use, then those that the user gave, then those that have shown the right genesis, then those seen last. If the
-// connected entries depend on each other, it chooses an independent one.
+// use, then the user's, then candidates with the right genesis, then the most recently seen. If the connected entries
+// depend on each other, it chooses an independent one.
 func (k *Keeper) next(now time.Time) []*candidate {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -41,8 +41,7 @@ type ledger struct {
 	split error // entries differ; nil when they agree
 }
 
-// Believe returns the chain as the entries let a client believe it: the slot is theirs, and nothing is paid while they
-// disagree.
+// Believe returns the chain with the entries' slot. While the entries disagree, it refuses payments.
 func (k *Keeper) Believe(a onchain.Access, g market.Genesis) onchain.Access {
 	l := newLedger(a.Ledger, k, g)
 	a.Ledger = l
@@ -64,7 +63,7 @@ func (l *ledger) Slot(ctx context.Context) (market.Slot, error) {
 			err = l.k.pin.Check(h.Genesis)
 		}
 		if err == nil && h.Slot == 0 {
-			err = errors.New("it has not seen the chain")
+			err = errors.New("the entry has not reached the chain")
 		}
 		if err == nil {
 			l.k.learn(e, h.Others)
@@ -72,7 +71,7 @@ func (l *ledger) Slot(ctx context.Context) (market.Slot, error) {
 		return h, err
 	})
 	if err != nil {
-		return 0, fmt.Errorf("asking entry peers for the slot: %w: %w", chain.ErrDown, err)
+		return 0, fmt.Errorf("reading the slot from entry peers: %w: %w", chain.ErrDown, err)
 	}
 	var slots []market.Slot
 	for _, h := range said {
@@ -107,7 +106,7 @@ func (l *ledger) Tip(ctx context.Context) (chain.Tip, error) {
 func (l *ledger) Block(ctx context.Context, from market.Slot) (chain.Block, error) {
 	b, ok := l.Ledger.(chain.Blocks)
 	if !ok {
-		return chain.Block{}, fmt.Errorf("this client's view of the chain tells no blocks: %w", chain.ErrDown)
+		return chain.Block{}, fmt.Errorf("this client's view of the chain has no blocks: %w", chain.ErrDown)
 	}
 	return b.Block(ctx, from)
 }
@@ -142,10 +141,10 @@ func (l *programLedger) Send(ctx context.Context, tx chain.Prepared) error {
 	return l.Chain.Send(ctx, tx)
 }
 
-// Endpoints are the names under which chain/solana knows the first and the second entry: which they are changes.
+// Endpoints are the names of the first and the second entry in chain/solana. The entries behind them change.
 var Endpoints = []string{"http://entry-1", "http://entry-2"}
 
-// An entry is called a little more rarely than it answers, since calls may arrive closer to each other than they left.
+// The call rate is slightly below the entry's limit, since calls may arrive closer together than they were sent.
 const (
 	callsPerSecond = entry.CallsPerClient * 9 / 10
 	callBurst      = entry.CallBurst * 5 / 6
@@ -155,9 +154,8 @@ const (
 )
 
 // tunnel carries JSON-RPC calls over a stream to an entry. The second endpoint is another entry than the first, so that
-// two that agree are two; only when no other is known at all does one stand for both. Calls wait for their turn: if
-// each were refused and made again by itself, as many as a job with many escrows makes would keep out each other for
-// ever.
+// two equal answers are independent. One entry serves both only if no other is known. Calls wait for their turn: with
+// refusals and separate retries, the calls of a job with many escrows would starve each other.
 type tunnel struct{ k *Keeper }
 
 // Transport carries calls to Endpoints over streams to the entries.
@@ -206,7 +204,7 @@ func (t *tunnel) pick(name string) (peer.ID, error) {
 	case t.k.alone():
 		return live[0], nil // Keeper.warn has warned its user
 	}
-	return "", fmt.Errorf("%w: a second one is needed to compare with", ErrNoEntry)
+	return "", fmt.Errorf("%w: a second entry is needed for a comparison", ErrNoEntry)
 }
 
 // pace bounds the calls to one entry.

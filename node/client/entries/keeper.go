@@ -1,5 +1,5 @@
-// Package entries is a light client's connection to the network: two entry peers, of many that it remembers, and the
-// market, audits and chain as far as these two agree (node/entry/PROTOCOL.md).
+// Package entries is a light client's connection to the network: two entry peers, of many remembered ones, and the
+// market, audits and chain on which these two agree (node/entry/PROTOCOL.md).
 package entries
 
 import (
@@ -21,9 +21,9 @@ import (
 
 // Rhythm of the loop that keeps the client connected.
 const (
-	// wantEntries is how many entries are connected: one to use and one that stands by and is compared with it.
+	// wantEntries is the number of connected entries: one in use, and a standby that is compared with it.
 	wantEntries = 2
-	// maxConnected is how many are while those are not apart, so that one is tried that is.
+	// maxConnected is the number of connected entries while these are not independent, so that another one is tried.
 	maxConnected = 3
 	// tryTime is how long an entry that is tried keeps others from being tried in its place.
 	tryTime = 2 * time.Second
@@ -34,7 +34,7 @@ const (
 	// firstRetry is the pause before an entry that failed is tried again; it doubles up to maxRetry.
 	firstRetry = 500 * time.Millisecond
 	maxRetry   = 15 * time.Second
-	// lookEvery is how often the list of entries is looked at when nothing happens.
+	// lookEvery is the interval of checks of the list of entries without other events.
 	lookEvery = time.Second
 	// findTime, slotTime and publishTime bound a request to one entry beside the other: a silent one must not delay the
 	// other's answer for long.
@@ -53,7 +53,7 @@ type Keeper struct {
 	pin  Pin
 	home string // "": nothing is remembered
 	log  *slog.Logger
-	wg   sync.WaitGroup // of work that goes on after its caller went away
+	wg   sync.WaitGroup // of work that continues after its caller's context ended
 
 	warned string // last warning to the user about the entries; Run's own
 
@@ -62,8 +62,8 @@ type Keeper struct {
 	poked chan struct{}
 }
 
-// New returns the keeper of a client with this host, which knows the remembered entries of home and the given ones. If
-// home is empty, nothing is remembered.
+// New returns the keeper of a client with this host. It starts with the remembered entries of home and the given ones.
+// If home is empty, nothing is remembered.
 func New(host *p2p.Light, g market.Genesis, home string, given []peer.AddrInfo, log *slog.Logger) *Keeper {
 	k := &Keeper{host: host, tag: g.Tag(), pin: Pin{Genesis: &g}, home: home, log: log, all: map[peer.ID]*candidate{},
 		poked: make(chan struct{}, 1)}
@@ -102,7 +102,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 	}
 }
 
-// poke has Run look at the list at once.
+// poke makes Run check the list at once.
 func (k *Keeper) poke() {
 	select {
 	case k.poked <- struct{}{}:
@@ -110,7 +110,7 @@ func (k *Keeper) poke() {
 	}
 }
 
-// use enters an entry and stays until it does not answer any more.
+// use connects to an entry and returns when it no longer answers.
 func (k *Keeper) use(ctx context.Context, c *candidate) {
 	err := k.enter(ctx, c)
 	if err == nil {
@@ -120,7 +120,7 @@ func (k *Keeper) use(ctx context.Context, c *candidate) {
 		err = k.host.Keep(ctx, c.peer.ID, pingEvery, patience)
 		k.host.Leave(c.peer.ID)
 		if ctx.Err() == nil {
-			k.log.Warn("an entry peer is lost; going on through another", "entry", c.peer.ID, "err", err)
+			k.log.Warn("an entry peer is lost; continuing through another", "entry", c.peer.ID, "err", err)
 			k.wg.Go(func() { k.Moved(ctx) })
 		}
 	}
@@ -159,7 +159,7 @@ func (k *Keeper) enter(ctx context.Context, c *candidate) error {
 		k.host.Leave(to.ID)
 		return err
 	}
-	k.learn(to.ID, said.Others) // before it is in use: a client that knows other entries is not alone
+	k.learn(to.ID, said.Others) // before it is in use: with other known entries the client is not alone
 	k.mu.Lock()
 	c.peers = said.Peers
 	c.in, c.Shown, c.Seen, c.retry, c.reason = true, true, time.Now().Unix(), 0, ""
@@ -173,8 +173,8 @@ func (k *Keeper) enter(ctx context.Context, c *candidate) error {
 	return nil
 }
 
-// wanted reports whether one more entry is: while there are fewer than two, or none is apart from the one in use and
-// this one is.
+// wanted reports whether to connect one more entry: if there are fewer than two, or if only this one is independent of
+// the entry in use.
 func (k *Keeper) wanted(id peer.ID) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -183,7 +183,7 @@ func (k *Keeper) wanted(id peer.ID) bool {
 		k.apart(k.all[live[0]], k.all[id])
 }
 
-// Entries are those that are connected and have shown this network's genesis, the one in use first.
+// Entries returns the connected entries with this network's genesis, the one in use first.
 func (k *Keeper) Entries() []peer.ID {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -194,8 +194,8 @@ func (k *Keeper) entriesLocked() []peer.ID {
 	return slices.DeleteFunc(k.host.Entries(), func(id peer.ID) bool { c := k.all[id]; return c == nil || !c.in })
 }
 
-// Peers are the known entries except those in use: work that a client asks others to do while it is away must not end
-// with its way into the network.
+// Peers returns the known entries that are not in use. A client selects guardians among them, because its work must not
+// depend on its own connection to the network.
 func (k *Keeper) Peers() []peer.AddrInfo {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -225,8 +225,8 @@ func (k *Keeper) remember() {
 	}
 }
 
-// Size is about the number of peers in the network, by the entries in use: the least of their answers, as then more
-// providers are asked. It is 0 if none knows it.
+// Size returns an estimate of the number of peers in the network. It is the least answer of the entries in use, as then
+// more providers receive an order. It is 0 if no entry has an estimate.
 func (k *Keeper) Size() int {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -39,7 +39,7 @@ type known struct {
 	By string `json:"by,omitempty"`
 }
 
-// info is the peer as libp2p has it; one that makes no sense is not ok.
+// info returns the peer in libp2p's form. It reports false for a malformed peer.
 func (k known) info() (peer.AddrInfo, bool) {
 	id, err := peer.Decode(k.ID)
 	if err != nil {
@@ -104,7 +104,7 @@ func decodeEntries(b []byte) ([]known, error) {
 	return out, nil
 }
 
-// readEntries reads the file; one that is broken or not there is an empty one, since addresses can be given again.
+// readEntries reads the file. A malformed or missing file counts as empty, since the user can give addresses again.
 func readEntries(home string) []known {
 	b, err := os.ReadFile(filepath.Join(home, FileEntries))
 	if err != nil {

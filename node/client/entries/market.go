@@ -16,7 +16,7 @@ import (
 	"github.com/starling-network/starling/verify/audit"
 )
 
-// everyone asks all connected entries at once and returns the answers that came, in the order of the entries.
+// everyone sends a request to all connected entries at once and returns the answers, in the order of the entries.
 func everyone[T any](ctx context.Context, k *Keeper, within time.Duration,
 	ask func(context.Context, peer.ID) (T, error)) ([]T, error) {
 	ctx, cancel := context.WithTimeout(ctx, within)
@@ -81,8 +81,8 @@ func merge(found []entry.Found) []market.Offer {
 	return out
 }
 
-// Publish has every entry gossip the order, so that one that keeps it to itself hides it from nobody, and returns when
-// the first one has.
+// Publish sends the order to every entry for gossip, so that a single entry cannot suppress it. It returns when the
+// first entry has published it.
 func (k *Keeper) Publish(ctx context.Context, _ market.Order, envelope []byte) (int, error) {
 	type answer struct {
 		heard int
@@ -92,7 +92,7 @@ func (k *Keeper) Publish(ctx context.Context, _ market.Order, envelope []byte) (
 	answers := make(chan answer, len(entries))
 	for _, e := range entries {
 		k.wg.Go(func() {
-			// The order's window may be over before a slow entry has spread it.
+			// The order's window may end before a slow entry has published it.
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), publishTime)
 			defer cancel()
 			n, err := entry.Publish(ctx, k.host, k.tag, e, envelope)
@@ -114,21 +114,21 @@ func (k *Keeper) Publish(ctx context.Context, _ market.Order, envelope []byte) (
 	return 0, fmt.Errorf("having the order published: %w", errors.Join(errs[min(1, len(entries)):]...))
 }
 
-// Roster is the set that committees of a window are drawn from, if two entries agree on it; the answer of one, if no
-// other is known at all. An entry that hides members could make its client believe only in those that it shows. It
-// returns ErrNoEntry, or the reason why there is none.
+// Roster returns the set that committees of a window are drawn from, if two entries agree on it. If only one entry is
+// known, its answer counts. A single entry could hide members. It returns ErrNoEntry, or the reason for a missing
+// roster.
 func (k *Keeper) Roster(ctx context.Context, w audit.Window) (audit.Roster, error) {
-	return alike(ctx, k, fmt.Sprintf("who judges in window %d", w),
+	return alike(ctx, k, fmt.Sprintf("the roster of window %d", w),
 		func(ctx context.Context, e peer.ID) (audit.Roster, error) {
 			return entry.Roster(ctx, k.host, k.tag, e, w)
 		}, func(a, b audit.Roster) bool { return slices.Equal(a, b) })
 }
 
-// Recent are the last two windows with an audit up to one, if two entries agree on them; the answer of one, if no other
-// is known at all. An entry that hides an audit could make its client believe a record that is too old. It returns
-// ErrNoEntry, or the reason why there is none.
+// Recent returns the last two windows with an audit, up to w, if two entries agree on them. If only one entry is known,
+// its answer counts. By hiding an audit, a single entry could pass off an old record as fresh. It returns ErrNoEntry,
+// or the reason for a missing answer.
 func (k *Keeper) Recent(ctx context.Context, w audit.Window) (audit.Recent, error) {
-	return alike(ctx, k, fmt.Sprintf("which windows up to %d had audits", w),
+	return alike(ctx, k, fmt.Sprintf("the audited windows up to %d", w),
 		func(ctx context.Context, e peer.ID) (audit.Recent, error) {
 			return entry.Recent(ctx, k.host, k.tag, e, w)
 		}, func(a, b audit.Recent) bool { return a == b })
@@ -139,7 +139,7 @@ func alike[T any](ctx context.Context, k *Keeper, what string, ask func(context.
 	same func(a, b T) bool) (none T, err error) {
 	told, err := everyone(ctx, k, findTime, ask)
 	if err != nil {
-		return none, fmt.Errorf("asking entry peers %s: %w", what, err)
+		return none, fmt.Errorf("requesting %s from entry peers: %w", what, err)
 	}
 	if len(told) == 1 && k.alone() {
 		return told[0], nil
@@ -152,7 +152,7 @@ func alike[T any](ctx context.Context, k *Keeper, what string, ask func(context.
 		}
 	}
 	if len(told) == 1 {
-		return none, fmt.Errorf("asking %s: %w: a second one is needed to compare with", what, ErrNoEntry)
+		return none, fmt.Errorf("requesting %s: %w: a second entry is needed for a comparison", what, ErrNoEntry)
 	}
 	return none, fmt.Errorf("entry peers disagree about %s", what)
 }

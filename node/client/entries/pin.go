@@ -27,10 +27,10 @@ type Pin struct {
 func (p Pin) Check(g market.Genesis) error {
 	switch {
 	case p.Genesis != nil && p.Genesis.Hash() != g.Hash():
-		return fmt.Errorf("%w: it shows genesis %s (%s), pinned is %s (%s)", ErrOtherNetwork, g.Hash(), g.Tag(),
+		return fmt.Errorf("%w: genesis: got %s (%s), want the pinned %s (%s)", ErrOtherNetwork, g.Hash(), g.Tag(),
 			p.Genesis.Hash(), p.Genesis.Tag())
 	case p.Hash != nil && *p.Hash != g.Hash():
-		return fmt.Errorf("%w: it shows genesis %s (%s), pinned is %s", ErrOtherNetwork, g.Hash(), g.Tag(), *p.Hash)
+		return fmt.Errorf("%w: genesis: got %s (%s), want the pinned %s", ErrOtherNetwork, g.Hash(), g.Tag(), *p.Hash)
 	}
 	return nil
 }

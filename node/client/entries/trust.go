@@ -41,14 +41,14 @@ func (k *Keeper) Warning() string {
 	return trustedAlone
 }
 
-// trustedAlone and trustedKin name every way in which the command line and programs give a second entry.
+// trustedAlone and trustedKin name both ways to add a second entry: by flag and by configuration.
 const (
-	trustedAlone = "only one entry peer is known: it could hide offers and quotes, which are compared with no " +
-		"other's, and what it says of slots and payments is believed; name a second one as well " +
+	trustedAlone = "only one entry peer is known: it could hide offers and quotes, and its slots and " +
+		"payments are not compared with another's; name a second entry " +
 		"(--peer ADDR1,ADDR2 or Config.Peers)"
-	trustedKin = "the entry peers that are known name each other or are in one network, and may be one's own: they " +
-		"could hide offers and quotes, and what they say of slots and payments is believed; name one of somebody " +
-		"else as well (--peer ADDR1,ADDR2 or Config.Peers)"
+	trustedKin = "the known entry peers name each other or share a network, so one operator may run them: they " +
+		"could hide offers and quotes, and forge slots and payments; name an entry of another operator " +
+		"(--peer ADDR1,ADDR2 or Config.Peers)"
 )
 
 // warn logs a warning about the entries, once.

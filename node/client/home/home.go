@@ -1,5 +1,5 @@
-// Package home is the directory of a light client: its key, the network that it believes, the pre-shared key of a
-// private one, and the lock by which one process at a time runs on it.
+// Package home is the directory of a light client: its key, the pinned network, the pre-shared key of a private
+// network, and a lock for one process at a time.
 package home
 
 import (
@@ -29,13 +29,13 @@ const (
 // ErrInUse: another process runs on this home directory.
 var ErrInUse = errors.New("another light client runs on this home directory")
 
-// Make makes the client's directory and key where there are none, and reports whether it made the key.
+// Make creates the client's directory and key if they are missing, and reports whether it created the key.
 func Make(home string) (bool, error) {
 	if home == "" {
 		return false, fmt.Errorf("%w: no home directory", config.ErrPeers)
 	}
 	if _, err := os.Stat(filepath.Join(home, config.FileConfig)); err == nil {
-		return false, fmt.Errorf("%w: %s is the directory of a full peer; a light client needs one of its own",
+		return false, fmt.Errorf("%w: %s is the directory of a full peer; a light client needs a separate one",
 			config.ErrPeers, home)
 	}
 	if err := os.MkdirAll(home, 0o700); err != nil {
@@ -103,7 +103,7 @@ func KeepGenesis(home string, g market.Genesis) error {
 	return config.Replace(filepath.Join(home, config.FileGenesis), append(b, '\n'))
 }
 
-// Lock takes the home for this process, waiting for one that is just ending. Closing the file frees it.
+// Lock locks the home for this process. It waits for a process that is just ending. Closing the file unlocks it.
 func Lock(ctx context.Context, home string) (*os.File, error) {
 	f, err := os.OpenFile(filepath.Join(home, fileLock), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
@@ -136,8 +136,8 @@ const (
 	lockRetry = 50 * time.Millisecond
 )
 
-// ReadPSK is the pre-shared key of the client's private network: the one that is kept in home, or the one in the file
-// that is given. nil on an open network.
+// ReadPSK returns the pre-shared key of the client's private network: the stored key in home, or the key in the file
+// given. It returns nil on an open network.
 func ReadPSK(home, given string) (*[32]byte, error) {
 	path := filepath.Join(home, config.FilePSK)
 	kept, err := p2p.LoadPSK(path)
@@ -167,7 +167,7 @@ func ReadPSK(home, given string) (*[32]byte, error) {
 	return key, nil
 }
 
-// KeepPSK writes the key into home unless it is there.
+// KeepPSK writes the key into home unless home has it.
 func KeepPSK(home string, key *[32]byte) error {
 	if key == nil {
 		return nil

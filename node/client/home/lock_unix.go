@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// tryLock takes the file's lock if nobody has it. Closing the file, or the death of the process, frees it.
+// tryLock locks the file if it is not locked. Closing the file, or the death of the process, unlocks it.
 func tryLock(f *os.File) (bool, error) {
 	err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 	switch {

@@ -1,11 +1,11 @@
-// Package dashboard speaks to the HTTP port of a Ray cluster's head: a proxy by which a browser and `ray job submit`
-// use the cluster without its token, and the question whether Ray has anything to do.
+// Package dashboard is a client of the HTTP port of a Ray cluster's head. It has a proxy by which a browser and `ray
+// job submit` use the cluster without its token, and a query for Ray's pending jobs.
 //
 //	GET /api/jobs/        a list of jobs, each with "status": PENDING, RUNNING, STOPPED, SUCCEEDED or FAILED
 //
 // Every request carries "Authorization: Bearer <token>" (docs.ray.io, "Ray Jobs REST API"; Ray 2.55). The head runs on
-// somebody else's machine and may be hostile: answers are bounded and checked, redirections are not followed, and
-// nothing is decompressed.
+// a provider's machine and may be hostile: answers are bounded and checked, redirections are not followed, and nothing
+// is decompressed.
 package dashboard
 
 import (
@@ -68,7 +68,7 @@ func Busy(ctx context.Context, cfg Config) (bool, error) {
 		return false, err
 	}
 	if len(b) > maxAnswer {
-		return false, fmt.Errorf("%w: it is longer than %d MiB", ErrAnswer, maxAnswer>>20)
+		return false, fmt.Errorf("%w: longer than %d MiB", ErrAnswer, maxAnswer>>20)
 	}
 	return readBusy(b)
 }

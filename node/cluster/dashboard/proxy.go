@@ -31,8 +31,8 @@ const cookie = "ray-authentication-token"
 // maxConns is how many connections to the head one proxy keeps open.
 const maxConns = 48
 
-// NewProxy returns the handler for an address that it is served on. failed hears of requests that the head did not
-// answer.
+// NewProxy returns the handler for an address that it is served on. failed receives the errors of requests that the
+// head did not answer.
 func NewProxy(at netip.AddrPort, cfg Config, failed func(error)) *Proxy {
 	p := &Proxy{port: strconv.Itoa(int(at.Port()))}
 	p.forward = &httputil.ReverseProxy{
@@ -71,14 +71,14 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // refuse returns the reason for which a request is not forwarded, or "".
 func (p *Proxy) refuse(r *http.Request) string {
 	if !p.here(r.Host) {
-		return "this address is called otherwise: use 127.0.0.1 or localhost and its port"
+		return "unknown host: use 127.0.0.1 or localhost with the port"
 	}
 	if r.Method == http.MethodConnect || r.URL.Host != "" {
-		return "this is no general proxy"
+		return "requests to other hosts are refused"
 	}
 	for _, origin := range r.Header.Values("Origin") {
 		if origin != "http://"+r.Host {
-			return "a page of another origin asks"
+			return "request of another origin"
 		}
 	}
 	switch r.Header.Get("Sec-Fetch-Site") {
@@ -89,7 +89,7 @@ func (p *Proxy) refuse(r *http.Request) string {
 		r.Header.Get("Sec-Fetch-Mode") == "navigate" && r.Header.Get("Sec-Fetch-Dest") == "document" {
 		return "" // a link to the dashboard
 	}
-	return "a page of another origin asks"
+	return "request of another origin"
 }
 
 // here reports whether a Host is a loopback address, or localhost, with our port.
@@ -105,7 +105,7 @@ func (p *Proxy) here(host string) bool {
 	return err == nil && ip.IsLoopback()
 }
 
-// dropCookie takes the dashboard's token out of a request: the one that counts is added.
+// dropCookie removes a dashboard token from a request, before the valid token is added.
 func dropCookie(r *http.Request) {
 	all := r.Cookies()
 	r.Header.Del("Cookie")

@@ -357,8 +357,8 @@ func TestWrongMembers(t *testing.T) {
 		wrong.Hold[9]++
 		unsigned := rankOf(t, testOwner, 2, 0)
 		unsigned.Lease.ProviderSig[0]++
-		b.wantRefused("a lower version", b.members(e, planOf(4, head, b.own)), codePlanOld, "version 4 came, 5 is in force")
-		b.wantRefused("the same version, but other members", b.members(e, planOf(5, head, b.own)), codePlanOld, "something else")
+		b.wantRefused("a lower version", b.members(e, planOf(4, head, b.own)), codePlanOld, "got version 4, want 5 or later")
+		b.wantRefused("the same version, but other members", b.members(e, planOf(5, head, b.own)), codePlanOld, "plan in force")
 		b.wantRefused("a member whose key is not in its lease", b.members(e, planOf(6, wrong, b.own)), codePlan, "does not name its key")
 		b.wantRefused("a member whose provider has not signed", b.members(e, planOf(6, head, b.own, unsigned)), codePlan, "provider")
 		b.wantRefused("a member of another buyer", b.members(e, planOf(6, rankOf(t, other, 0, 0), b.own)), codePlan, "another buyer")
@@ -369,14 +369,14 @@ func TestWrongMembers(t *testing.T) {
 		}
 		b.must(b.members(e, planOf(6, head, b.own, rankOf(t, testOwner, 3, 3))))
 		b.must(b.members(e, planOf(7, head, b.own)))
-		b.wantRefused("the replaced one is back", b.members(e, planOf(8, head, b.own, third)), codePlan, "epoch 2 is over")
+		b.wantRefused("the replaced one is back", b.members(e, planOf(8, head, b.own, third)), codePlan, "epoch 2: already")
 		b.restart()
 		e, ok := b.Find(executor.Key{Lease: b.own.Lease.Core.ID(), Seq: 1})
 		if !ok {
 			t.Fatal("the execution is forgotten")
 		}
-		b.wantRefused("it is back after a restart", b.members(e, planOf(8, head, b.own, third)), codePlan, "epoch 2 is over")
-		b.wantRefused("an old plan after a restart", b.members(e, planOf(6, head, b.own)), codePlanOld, "7 is in force")
+		b.wantRefused("it is back after a restart", b.members(e, planOf(8, head, b.own, third)), codePlan, "epoch 2: already")
+		b.wantRefused("an old plan after a restart", b.members(e, planOf(6, head, b.own)), codePlanOld, "want 7 or later")
 		b.stop(e)
 		if _, err := b.start(2, planOf(8, head, b.own, third)); !errors.Is(err, workload.ErrWorkload) || !strings.Contains(err.Error(), "epoch 2 is over") {
 			t.Errorf("it is back in the next execution: %v", err)

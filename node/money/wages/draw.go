@@ -15,8 +15,8 @@ import (
 	"github.com/starling-network/starling/verify"
 )
 
-// draw has the other guardians sign what was earned since they last did, if that is due, and claims it. Both are
-// journalled before anything is sent.
+// draw has the other guardians sign the newly earned wage, if that is due, and claims it. Both are journalled before
+// anything is sent.
 func (x *Wages) draw(ctx context.Context, w wards.Ward, e *earner, name string) error {
 	m, _, err := x.claims.Get(name)
 	if err != nil {

@@ -22,13 +22,13 @@ import (
 )
 
 const (
-	// wageTick is how often each job that is guarded is looked at: its other guardians are asked, and the chain, much
-	// less often.
+	// wageTick is the interval of checks of each guarded job. Requests to its other guardians and to the chain are much
+	// rarer.
 	wageTick = time.Second
-	// wageRetry is how long after a failure it is tried again.
+	// wageRetry is the delay after a failure.
 	wageRetry = 5 * time.Second
-	// wageEvery is how often a wage is signed while a job runs, wageTime bounds one asking, wagesAtOnce how many jobs
-	// are asked about.
+	// wageEvery is the interval of signatures of a wage while a job runs. wageTime bounds one request, wagesAtOnce the
+	// concurrent jobs.
 	wageEvery   = 5 * time.Minute
 	wageTime    = 10 * time.Second
 	wagesAtOnce = 8
@@ -56,13 +56,13 @@ type Config struct {
 	Log      *slog.Logger
 }
 
-// Wages has the other guardians of each job sign what this one has earned, and claims it until all of it is paid and
-// finalized. A wage's money lies in the job's escrow, where the owner says in the job's state.
+// Wages has the other guardians of each job sign this guardian's wage, and claims it until all of it is paid and
+// finalized. A wage's money is in the job's escrow, at the place that the owner states in the job's state.
 type Wages struct {
 	Config
 	claims *settle.Keeper[claims.Claims]
 	wg     sync.WaitGroup
-	free   chan struct{} // a token for each job that may be asked about
+	free   chan struct{} // a token for each job in progress
 
 	mu   sync.Mutex
 	jobs map[sign.Hash]*earner
@@ -183,7 +183,7 @@ func (e *earner) hurries() bool {
 	return false
 }
 
-// attend claims from where the owner says that the wage is, and has more of it signed where that is due.
+// attend claims the wage at the place that the owner stated, and has more of it signed if that is due.
 func (x *Wages) attend(ctx context.Context, w wards.Ward, e *earner, open []string) error {
 	select {
 	case x.free <- struct{}{}:
@@ -200,8 +200,8 @@ func (x *Wages) attend(ctx context.Context, w wards.Ward, e *earner, open []stri
 	return err
 }
 
-// fundingIn reads where a guardian's wage lies from a job's state; nil if that is not said. The supervisor wrote it:
-// nothing in it is believed.
+// fundingIn reads the place of a guardian's wage from a job's state; nil if it has none. The state comes from the
+// supervisor and is not trusted.
 func fundingIn(state []byte, who sign.Key) ([]byte, error) {
 	var j struct {
 		Detached struct {
@@ -214,7 +214,7 @@ func fundingIn(state []byte, who sign.Key) ([]byte, error) {
 	return j.Detached.Wages[who.String()], nil
 }
 
-// find begins to claim from where the job's state says that the wage lies, once that is on chain.
+// find begins to claim the wage at the place in the job's state, once it is on chain.
 func (x *Wages) find(ctx context.Context, w wards.Ward, e *earner, open int) error {
 	st, ok := x.Guardian.State(w.Job)
 	x.mu.Lock()
@@ -255,7 +255,7 @@ func (x *Wages) find(ctx context.Context, w wards.Ward, e *earner, open int) err
 	return nil
 }
 
-// Backed returns nil if this peer's wage for a job that it guards is on chain where the job's state says.
+// Backed returns nil if this peer's wage for a job that it guards is on chain, at the place in the job's state.
 func (x *Wages) Backed(ctx context.Context, w wards.Ward, state []byte) error {
 	where, err := fundingIn(state, x.Self)
 	if err != nil {
@@ -272,7 +272,7 @@ func (x *Wages) Backed(ctx context.Context, w wards.Ward, state []byte) error {
 	return x.funded(ctx, net, *w.WageOf(x.Self), w.Keys, f)
 }
 
-// funded asks the chain whether a wage is there. One that is being taken back may be claimed as long as that takes.
+// funded checks the chain for a wage. A wage that is being withdrawn can be claimed until the withdrawal ends.
 func (x *Wages) funded(
 	ctx context.Context, net escrow.Net, core market.LeaseCore, keys market.KeySet, f escrow.Funding,
 ) error {
@@ -320,7 +320,7 @@ func (x owner) Over(m claims.Claims) bool { over, _ := m.Over(); return over }
 // Landed implements settle.Observer.
 func (owner) Landed(string, settle.Landed) {}
 
-// Looked notes when it may soon be too late to claim: the owner takes the money back, or the escrow's time is over.
+// Looked notes when it may soon be too late to claim: the owner withdraws the money, or the escrow expires.
 func (x owner) Looked(name string, v escrow.View) {
 	m, _, err := x.claims.Get(name)
 	if err != nil {

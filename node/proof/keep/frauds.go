@@ -27,7 +27,7 @@ type Frauds struct {
 	Store *Store
 	// Slot returns the chain's current slot.
 	Slot func() (market.Slot, error)
-	// Staked reports whether a key has something at stake, and false for known where nobody can know.
+	// Staked reports whether a key has a stake. known is false if registrations are not available.
 	Staked func(sign.Key) (staked, known bool)
 }
 
@@ -60,8 +60,8 @@ func (f Frauds) timely(x proof.Fraud) error {
 	return nil
 }
 
-// matters reports whether an offender has something to lose. Without stakes it is its name; but false openings under an
-// unknown name are the answers of canaries, and anybody may give them.
+// matters reports whether an offender has something to lose: a stake, or else a known name. False openings under an
+// unknown name are the answers of canaries, which any peer may give.
 func (f Frauds) matters(x proof.Fraud) bool {
 	staked, known := f.Staked(x.Offender())
 	if !known {

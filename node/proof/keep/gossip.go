@@ -17,8 +17,8 @@ import (
 )
 
 // Proofs that every auditing peer needs are published on one topic. A proof convicts by itself, so its author does not
-// matter, and an author's key is free. So limits are on neighbours, by standing: those that this peer dialled, or
-// trades with, have their own, and all strangers share one.
+// matter, and an author's key is free. So limits are on neighbours, by standing: a neighbour that this peer dialled or
+// trades with has its own limit, and all strangers share one.
 const (
 	topicName = "proofs"
 	queue     = 1024
@@ -36,7 +36,7 @@ var (
 type Handler interface {
 	// Wanted returns the reason why this peer has no use for a proof. It is cheap, and checks no signature.
 	Wanted(c proof.Content) error
-	// Check checks a wanted proof. An error that wraps proof.ErrUnsure depends on what this peer knows; any other error
+	// Check checks a wanted proof. An error that wraps proof.ErrUnsure depends on this peer's state; any other error
 	// shows that the proof was not published in good faith.
 	Check(ctx context.Context, c proof.Content) error
 	// Take keeps a checked proof of others.
@@ -78,8 +78,8 @@ func newGossip(cfg GossipConfig) *Gossip {
 }
 
 // decode is the topic's validator: a proof is passed on if it is new here, wanted, within the limits of its neighbour,
-// and holds. A proof that cannot hold for anybody is rejected; one that this peer has no use for is ignored, since the
-// neighbour may see it otherwise.
+// and holds. A proof that is invalid for every peer is rejected. A proof that is useless for this peer is ignored,
+// since it may be useful for the neighbour.
 func (g *Gossip) decode(from, via peer.ID, data []byte) (proof.Content, error) {
 	c, err := proof.Unmarshal(data, nil)
 	if err != nil {
@@ -118,8 +118,8 @@ func (g *Gossip) Found() {
 	}
 }
 
-// Run keeps proofs of others, and publishes this peer's own again and again, until ctx ends. again is the time until a
-// new one is published a second time: by then others may have read the stakes that it is about.
+// Run stores proofs of others, and repeatedly publishes this peer's own, until ctx ends. again is the delay before a
+// new proof is published a second time: by then others may have read the stakes in question.
 func (g *Gossip) Run(ctx context.Context, again time.Duration) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()

@@ -31,7 +31,7 @@ type item struct {
 	cheap    bool
 }
 
-// cheap reports whether anybody with a free key makes such a proof. Members of committees have a stake.
+// cheap reports whether an unstaked key can produce such a proof. Members of committees have a stake.
 func cheap(c proof.Content) bool {
 	f, ok := c.(proof.Fraud)
 	return ok && f.Lie.Kind != audit.FalsePass

@@ -17,7 +17,7 @@ import (
 	"github.com/starling-network/starling/p2p/stream"
 )
 
-// Source is a room with records of its own that are proofs.
+// Source is a room whose own records are proofs.
 type Source interface {
 	// Entries lists the proofs.
 	Entries() []proof.Entry

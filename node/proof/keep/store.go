@@ -1,5 +1,5 @@
 // Package keep keeps a peer's proofs of offences: double sales, frauds in audits and disputes of results. It serves
-// proofs to other peers by their hash, and publishes those that every auditing peer needs.
+// proofs to other peers by their hash, and publishes the proofs that every auditing peer needs.
 //
 //	proof/notices (DHT) ──┐                          ┌─▶ List, Get: API, command line, files
 //	node/audit, buyer ────┼─▶ Store.Keep ─▶ journal ─┼─▶ Serve: one stream, by hash
@@ -7,10 +7,10 @@
 //
 // Records of audits, refusals, receipts and probes belong to the rooms that make them; these are a [Source] each.
 //
-// Anybody proves offences of its own free keys. So a kind has limits: in all, for proofs found by others, and for one
-// peer. The subject's standing (p2p/admit) decides how much of the room of others a proof may use, and a proof
-// displaces only proofs about peers of no greater standing. Proofs that this peer found stay, except those that free
-// keys have it find: a prover lies in an audit without a stake. They count as proofs by others.
+// Any peer can produce proofs about its own unstaked keys. So each kind has limits: in total, for proofs found by
+// others, and for one peer. The subject's standing (p2p/admit) decides how much of the room of others a proof may use,
+// and a proof displaces only proofs about peers of no greater standing. Proofs found by this peer stay, except proofs
+// that unstaked keys can provoke, such as a prover's lie in an audit. These count as proofs by others.
 package keep
 
 import (
@@ -140,7 +140,7 @@ func (s *Store) room(c proof.Content, own bool, standing admit.Standing) (bool, 
 			continue
 		}
 		others++
-		if i.entry.Own != own || own && i.entry.State.Over() { // nobody's proofs against itself keep this peer's out
+		if i.entry.Own != own || own && i.entry.State.Over() { // self-made proofs must not displace this peer's
 			continue
 		}
 		if slices.ContainsFunc(i.entry.Subjects, func(k sign.Key) bool { return slices.Contains(c.Subjects(), k) }) {

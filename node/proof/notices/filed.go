@@ -136,7 +136,7 @@ func (k *Publisher) makeRoom() {
 	}
 }
 
-// journal writes the changed leases before they are published, and deletes those that are no longer published.
+// journal writes the changed leases before they are published, and deletes the leases that are no longer published.
 func (k *Publisher) journal(ctx context.Context, now market.Slot) error {
 	k.mu.Lock()
 	var batch journal.Batch
@@ -171,7 +171,7 @@ func (k *Publisher) journal(ctx context.Context, now market.Slot) error {
 	return nil
 }
 
-// past reports whether the time to publish a lease is over; k.mu is held.
+// past reports whether the time to publish a lease has passed; k.mu is held.
 func (k *Publisher) past(f *filed, now market.Slot) bool {
 	last := f.lease.Core.Start
 	for _, r := range f.receipts {
@@ -227,8 +227,8 @@ type task struct {
 	since time.Time
 }
 
-// plan lists the places to visit now, the longest overdue first: those of ours of which there is something new to say
-// or that the DHT would forget, those of the present hour and the last, and these two of every unit that is watched.
+// plan lists the places to visit now, the longest overdue first: this peer's places with new data or expiring in the
+// DHT, its places of the present and the last hour, and these two hours of every watched unit.
 func (k *Publisher) plan(now time.Time, slot market.Slot) []task {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -275,7 +275,7 @@ func (k *Publisher) plan(now time.Time, slot market.Slot) []task {
 	return out
 }
 
-// said notes since when all that this peer has to say of a place is there.
+// said records the time at which all of this peer's data of a place was published.
 func (k *Publisher) said(p notice.Place, since time.Time) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -5,12 +5,13 @@
 //	                       leases of others  ───┘       │
 //	                                                    └─▶ a double sale ─▶ keep.Store
 //
-// Both sides publish, because a provider that sells twice will not show both leases. A peer finds double sales in three
-// ways: it publishes beside others, it reads the units that it rents or was asked to watch, and it holds values for the
-// DHT like every peer, so that it may see two leases that no reader has seen together yet.
+// Both parties publish, because a provider that sells twice will not show both leases. A peer finds double sales in
+// three ways: it publishes beside others, it reads the units that it rents or watches, and it holds values for the DHT.
+// As a holder it may see two leases that no reader has seen together yet.
 //
 // A value is held by twenty peers, and all verify it: publishing costs the network more than the order did. So new
-// leases are collected first, the buyer goes before the provider, and a peer that finds its leases there puts nothing.
+// leases are collected first, the buyer publishes before the provider, and a peer that finds its leases published puts
+// nothing.
 package notices
 
 import (
@@ -46,14 +47,14 @@ const (
 	freshHours, staleHours = 6, 24
 	// republish is the interval at which an unchanged notice is put again, well before the DHT forgets it.
 	republish = discovery.MaxValidity / 3
-	// settleDown is how long a lease's first receipt and its last wait for more to say of their unit: leases that are
-	// short are published once.
+	// settleDown is the delay of a lease's first and last receipt, to collect more data of their unit: short leases are
+	// published once.
 	settleDown = 30 * time.Second
 	// settleMore is how long receipts between them wait.
 	settleMore = 5 * time.Minute
-	// patience is how many times as long a provider waits: its buyers most likely have said the same by then.
+	// patience is the factor of a provider's delay: its buyers have probably published the same by then.
 	patience = 2
-	// lookEvery is how often a unit that is rented or watched is read.
+	// lookEvery is the interval of reads of a rented or watched unit.
 	lookEvery = 10 * time.Minute
 	// pass is the interval at which the peer visits the places that are due.
 	pass = 5 * time.Second
@@ -94,7 +95,7 @@ type Config struct {
 	Store   journal.Store
 	// Slot is the chain's current slot; an error while it is not known.
 	Slot func() (market.Slot, error)
-	// Heard receives each good notice, once or more often. It must not block.
+	// Heard receives each valid notice, at least once. It must not block.
 	Heard func(n notice.Notice)
 	// Proofs keeps double sales.
 	Proofs *keep.Store
@@ -119,10 +120,10 @@ type Publisher struct {
 
 // visit is the state of a place.
 type visit struct {
-	at   time.Time // it was looked at last
-	put  time.Time // all that was to be said was put there then, or later; zero when that is not known
-	say  time.Time // when something new is to be said; zero when there is nothing
-	news time.Time // the first of it came then; zero when an earlier process may have said it already
+	at   time.Time // time of the last visit
+	put  time.Time // time of the last complete publication; zero if unknown
+	say  time.Time // when new data is due; zero if there is none
+	news time.Time // arrival of the first new data; zero if an earlier process may have published it
 }
 
 // Open reads the leases and watched units of an earlier process.
@@ -141,7 +142,7 @@ func Open(ctx context.Context, cfg Config) (*Publisher, error) {
 	return k, nil
 }
 
-// Values returns the DHT's rules for notices: which to hold, and which of two. Proofs that it comes across are kept.
+// Values returns the DHT's rules for notices: which to hold, and which of two. It stores proofs that it finds.
 func (k *Publisher) Values() discovery.Values {
 	return discovery.Values{
 		Name: values, MaxKey: notice.PlaceSize, MaxValue: notice.MaxSize, MaxStored: maxStored,
@@ -174,7 +175,7 @@ func (k *Publisher) Values() discovery.Values {
 	}
 }
 
-// timely refuses places of hours that are over for publishing, or have not begun.
+// timely refuses places of hours past their publication, or in the future.
 func (k *Publisher) timely(p notice.Place) error {
 	now, err := k.cfg.Slot()
 	if err != nil {
@@ -248,7 +249,7 @@ func (k *Publisher) keep(ctx context.Context, c verify.Conflict) {
 	}
 }
 
-// see hands double sales on to be kept. It does not block.
+// see queues double sales for storage. It does not block.
 func (k *Publisher) see(cs []verify.Conflict) {
 	for _, c := range cs {
 		if k.cfg.Proofs.Has(proof.DoubleSale{Conflict: c}.Hash()) {
@@ -261,7 +262,7 @@ func (k *Publisher) see(cs []verify.Conflict) {
 	}
 }
 
-// Run publishes, looks and keeps until ctx ends.
+// Run publishes notices, looks up others' and stores proofs until ctx ends.
 func (k *Publisher) Run(ctx context.Context, t Table) error {
 	every := time.NewTicker(pass)
 	defer every.Stop()

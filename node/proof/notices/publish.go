@@ -17,7 +17,7 @@ import (
 func (k *Publisher) turn(ctx context.Context, t Table) error {
 	slot, err := k.cfg.Slot()
 	if err != nil {
-		return nil // nothing can be said about hours yet, and nothing is traded
+		return nil // the hour is unknown yet, and nothing is traded
 	}
 	if err := k.journal(ctx, slot); err != nil {
 		return err
@@ -29,7 +29,7 @@ func (k *Publisher) turn(ctx context.Context, t Table) error {
 	for i, p := range k.plan(time.Now(), slot) {
 		if i > 0 {
 			select {
-			case <-ctx.Done(): // those that are left fail at once
+			case <-ctx.Done(): // the remaining ones fail at once
 			case <-pace.C:
 			}
 		}

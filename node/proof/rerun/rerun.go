@@ -27,7 +27,7 @@ const maxRerun = 64 << 30
 // Files are the files that a work reads, as this machine has them.
 type Files struct {
 	Program string
-	Inputs  map[string]string // file or directory by the path that the program knows
+	Inputs  map[string]string // file or directory by the program's path
 }
 
 // Work runs a work again in rt, on files that are held against the work's digests, in a directory that must be new

@@ -30,12 +30,12 @@ import (
 
 // Book is the peer's knowledge of others.
 type Book interface {
-	// Heard receives each good notice, once or more often.
+	// Heard receives each valid notice, at least once.
 	Heard(n notices.Notice)
 	// SoldTwice and Defrauded receive each offence once, when its proof is kept.
 	SoldTwice(s proof.DoubleSale)
 	Defrauded(fraud sign.Hash, offender sign.Key, at market.Slot)
-	// History returns the newest receipts that were read of leases of others with a peer.
+	// History returns the newest known receipts of others' leases with a peer.
 	History(ctx context.Context, about sign.Key) (proof.History, error)
 }
 
@@ -50,9 +50,9 @@ type Config struct {
 	// KeyOf reads the id or key of a peer.
 	KeyOf func(text string) (sign.Key, error)
 	Book  Book
-	// Registered lists registrations; nil if nobody registers, or nothing lists them.
+	// Registered lists registrations; nil if the network has none, or the chain does not list them.
 	Registered *registry.Registry
-	// Program is the chain with the network's program. A chain that is no slash.Chain takes no stakes.
+	// Program is the chain with the network's program. If it does not implement slash.Chain, stakes are not taken.
 	Program any
 	Light   bool // the peer takes no part in the network
 	Log     *slog.Logger
@@ -134,7 +134,7 @@ func (r *Room) Found() {
 // hinter returns peers that may be on the topic.
 type hinter = func(ctx context.Context, most int) ([]peer.AddrInfo, error)
 
-// Join takes part in the topic of proofs, beside frauds with those of refusals. Call it before Run.
+// Join joins the topic of proofs, for frauds and refusals. Call it before Run.
 func (r *Room) Join(g *gossip.Gossip, refusals keep.Handler, hints hinter) error {
 	handlers := map[proof.Kind]keep.Handler{
 		proof.KindFraud:   keep.Frauds{Store: r.Store, Slot: r.cfg.Slot, Staked: r.stakes.staked},
@@ -256,8 +256,8 @@ func (r *Room) Watch(ctx context.Context, w notices.Watched) error {
 	return r.Publisher.Watch(ctx, w)
 }
 
-// KeepProof checks and keeps a proof from a file, as one that this peer found. It returns proof.ErrFile for a proof
-// that does not hold on this network, and the errors of keep.Store.Keep.
+// KeepProof checks and stores a proof from a file, as found by this peer. It returns proof.ErrFile for a proof that
+// does not hold on this network, and the errors of keep.Store.Keep.
 func (r *Room) KeepProof(ctx context.Context, f proof.File) (proof.Entry, error) {
 	if f.Genesis.Hash() != r.cfg.Genesis.Hash() {
 		return proof.Entry{}, fmt.Errorf("%w: of network %s, want %s", proof.ErrFile, f.Genesis.Tag(),

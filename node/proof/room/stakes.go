@@ -14,10 +14,10 @@ import (
 // stakesFresh is how old the list of registrations may be. Later stakes count when it is read again.
 const stakesFresh = time.Minute
 
-// stakes knows the peers that have something to lose.
+// stakes holds the peers with a stake.
 type stakes struct {
 	host *p2p.Host
-	list *registry.Registry // nil if nobody registers
+	list *registry.Registry // nil on a network without registrations
 
 	mu   sync.Mutex
 	keys map[sign.Key]bool
@@ -25,7 +25,7 @@ type stakes struct {
 
 func newStakes(h *p2p.Host, list *registry.Registry) *stakes { return &stakes{host: h, list: list} }
 
-// staked reports whether a key has something at stake, and false for known where nobody registers.
+// staked reports whether a key has a stake. known is false on a network without registrations.
 func (s *stakes) staked(k sign.Key) (staked, known bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -55,8 +55,8 @@ func (s *stakes) set(now map[sign.Key]bool) (more bool) {
 	return more
 }
 
-// follow reads the list again and again until ctx ends, and calls more when somebody new has something at stake: proofs
-// about it matter now. While the chain is away, the last list counts.
+// follow polls the list until ctx ends, and calls more when a new peer has a stake, because proofs about it matter now.
+// While the chain is unreachable, the last list counts.
 func (s *stakes) follow(ctx context.Context, more func()) error {
 	if s.list == nil {
 		return nil

@@ -59,7 +59,7 @@ func New(cfg Config) *Accuser {
 	return &Accuser{cfg: cfg, found: make(chan struct{}, 1), due: map[sign.Hash]*retry{}}
 }
 
-// Found has Run look at frauds soon.
+// Found makes Run check the frauds soon.
 func (a *Accuser) Found() {
 	select {
 	case a.found <- struct{}{}:
@@ -106,8 +106,8 @@ func (a *Accuser) accusePass(ctx context.Context, c Chain, reporter sign.Key) ti
 	return max(wait, time.Second)
 }
 
-// looking is a chain that is asked for the network once in a pass: frauds by keys that never registered, as those of
-// canaries, cost nothing.
+// looking is a chain that reads the registrations once in a pass: frauds by unregistered keys, such as canaries', cost
+// no call.
 type looking struct {
 	Chain
 	Registrations
@@ -132,8 +132,8 @@ func lot(fraud sign.Hash, reporter sign.Key) time.Duration {
 	return accuseApart * time.Duration(1+int(h[0])%accuseLots)
 }
 
-// accuseOne submits a fraud that is due, and returns the time until it is next. Run alone calls it, so nobody else
-// changes the progress of a fraud.
+// accuseOne submits a fraud that is due, and returns the time until its next attempt. Only Run calls it, so the
+// progress of a fraud has a single writer.
 func (a *Accuser) accuseOne(ctx context.Context, c Chain, reporter sign.Key, h sign.Hash) time.Duration {
 	next := a.due[h]
 	if next != nil && time.Until(next.due) > 0 {
@@ -158,7 +158,7 @@ func (a *Accuser) accuseOne(ctx context.Context, c Chain, reporter sign.Key, h s
 	return accuseLimit
 }
 
-// submit brings a fraud as far as it goes now: the stake taken, then the accounts of its statements closed.
+// submit advances a fraud: it takes the stake, and then closes the accounts of its statements.
 func (a *Accuser) submit(ctx context.Context, c Chain, reporter sign.Key, x keep.Case) error {
 	fraud, ok := x.Content.(proof.Fraud)
 	if !ok {

@@ -13,6 +13,6 @@ var (
 	ErrNotYet = errors.New("the lease or window of the evidence is not over yet")
 	// ErrNoStake: no stake is taken for proofs of this kind.
 	ErrNoStake = errors.New("no stake is taken for such a proof")
-	// ErrTooOld: a receipt or a window is older than the network lets evidence be.
+	// ErrTooOld is returned for a receipt or a window older than the network's limit for evidence.
 	ErrTooOld = errors.New("the evidence is too old to count")
 )

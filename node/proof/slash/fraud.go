@@ -32,8 +32,8 @@ func fraudEnds(w audit.Window, slots uint32) market.Slot {
 	return market.Slot(end)
 }
 
-// accused is the registration of a liar's key. Where registrations are listed, keys that never registered, as those of
-// canaries, cost nothing. ErrNotStaked: there is none.
+// accused returns the registration of a liar's key, or ErrNotStaked. If the chain lists registrations, an unregistered
+// key, such as a canary's, costs no call.
 func accused(ctx context.Context, c Chain, liar sign.Key) (p account.Provider, now market.Slot, err error) {
 	if list, ok := c.(Registrations); ok {
 		all, err := list.Providers(ctx)
@@ -85,7 +85,8 @@ func submitFraud(ctx context.Context, c Chain, f proof.Finding, fraud proof.Frau
 	case ends > now:
 		return out, fmt.Errorf("%w: in slot %d, now is %d", ErrNotYet, ends, now)
 	case uint64(now-ends) > n.Params.EvidenceSlots:
-		return out, fmt.Errorf("%w: it ended %d slots ago, counts for %d", ErrTooOld, now-ends, n.Params.EvidenceSlots)
+		return out, fmt.Errorf("%w: the window ended %d slots ago, want at most %d", ErrTooOld, now-ends,
+			n.Params.EvidenceSlots)
 	}
 	if err := begun(); err != nil {
 		return out, err
@@ -98,7 +99,7 @@ func submitFraud(ctx context.Context, c Chain, f proof.Finding, fraud proof.Frau
 	err = s.slashFraud(ctx, fraud, p.Peer, out.Mint, stated, &out)
 	after, _, readErr := c.Provider(ctx, p.Peer)
 	switch {
-	case err != nil && readErr == nil && slashedSince(after, ends): // somebody was faster
+	case err != nil && readErr == nil && slashedSince(after, ends): // another reporter was faster
 		out.Already, out.Slot = true, market.Slot(after.Slashed)
 		return out, s.closeStated(ctx, stated, &out)
 	case err != nil:
@@ -112,7 +113,7 @@ func submitFraud(ctx context.Context, c Chain, f proof.Finding, fraud proof.Frau
 	return out, s.closeStated(ctx, stated, &out)
 }
 
-// statement is one that a liar signed, and the account in which the program has it.
+// statement is a statement that a liar signed, and its account on the chain.
 type statement struct {
 	kind   program.Statement
 	layout []byte
@@ -120,7 +121,7 @@ type statement struct {
 	at     sign.Key
 }
 
-// statements are those that prove a lie, in the order of SlashAudit.
+// statements returns the statements that prove a lie, in the order of SlashAudit.
 func (s submission) statements(fraud proof.Fraud) []statement {
 	l := fraud.Lie
 	var out []statement
@@ -189,7 +190,7 @@ func (s submission) slashFraud(ctx context.Context, fraud proof.Fraud, first, mi
 // ErrRent: the stake is taken, but the rent of the statements' accounts was not taken back.
 var ErrRent = errors.New("the rent of the statements' accounts was not taken back")
 
-// closeStated takes the statements' rent back; those that are not there have none.
+// closeStated closes the statements' accounts and recovers their rent. Missing accounts are skipped.
 func (s submission) closeStated(ctx context.Context, stated []statement, out *proof.Outcome) error {
 	for _, x := range stated {
 		call := program.CloseStated{Reporter: s.reporter, Stated: x.at}

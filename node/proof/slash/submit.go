@@ -24,10 +24,9 @@ type Chain interface {
 	Network(ctx context.Context) (account.Network, error)
 }
 
-// Submit has the stake of an offender taken, by showing a checked proof to the network's program. The reporter, with
-// the key the chain signs with, pays for it. Submit may be called again after any error: nothing is done twice. It
-// returns the reasons for which the program would refuse before anything is paid for. It returns ErrNoStake for a kind
-// that costs nobody anything.
+// Submit slashes the stake of an offender, by submitting a checked proof to the network's program. The reporter, with
+// the chain's signing key, pays for it. Submit may be called again after any error: nothing is done twice. Reasons for
+// a refusal by the program are returned before any payment. It returns ErrNoStake for a kind that is not slashed.
 func Submit(ctx context.Context, c Chain, f proof.Finding, reporter sign.Key) (proof.Outcome, error) {
 	switch x := f.Content().(type) {
 	case proof.DoubleSale:
@@ -72,7 +71,7 @@ func submitSale(
 		}
 	}
 	if err := s.slash(ctx, n.Params.StakeMint, &out); err != nil {
-		// Somebody may have been faster.
+		// Another reporter may have been faster.
 		if again, _, readErr := c.Provider(ctx, sold.A.Provider); readErr == nil && slashed(again, sold) {
 			out.Already, out.Slot = true, market.Slot(again.Slashed)
 			return out, s.close(ctx, &out)
@@ -107,7 +106,8 @@ func slashable(p account.Provider, params account.Params, sold verify.Conflict, 
 	case last > now:
 		return fmt.Errorf("%w: in slot %d, now is %d", ErrNotYet, last, now)
 	case oldest < now && uint64(now-oldest) > params.EvidenceSlots:
-		return fmt.Errorf("%w: it counts for %d slots, and ended %d ago", ErrTooOld, params.EvidenceSlots, now-oldest)
+		return fmt.Errorf("%w: the receipts ended %d slots ago, want at most %d", ErrTooOld, now-oldest,
+			params.EvidenceSlots)
 	}
 	return nil
 }

@@ -77,7 +77,7 @@ func (w *world) testNode(t *testing.T) {
 // A key sees and spends only its own.
 func (w *world) testKeys(t *testing.T) {
 	token := strings.TrimSpace(w.Must(t, "peer", "key", "add", "ci", "--per-day", "3", "--per-job", "2"))
-	if r := w.CLI(t, "peer", "key", "add", "ci"); r.Code != int(cli.ExitUsage) || !strings.Contains(r.Err, "there is one called") {
+	if r := w.CLI(t, "peer", "key", "add", "ci"); r.Code != int(cli.ExitUsage) || !strings.Contains(r.Err, "exists already") {
 		t.Errorf("%+v", r)
 	}
 	if out := w.Must(t, "peer", "key", "ls"); !strings.Contains(out, "ci") || strings.Contains(out, token) {

@@ -23,9 +23,9 @@ import (
 )
 
 const (
-	hintLog   = "the peer's own log says more"
+	hintLog   = "see the peer's log"
 	hintNode  = "`starling peer status` shows the chain's state and the balance"
-	hintSpend = "`starling wallet spend` shows what was spent and what is left"
+	hintSpend = "`starling wallet spend` shows the spending and the limits"
 )
 
 // class is the answer to some errors of the peer.

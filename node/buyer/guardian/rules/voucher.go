@@ -1,5 +1,5 @@
-// Package rules has the rules by which a guardian signs the vouchers of a job's leases. It is a part of the peer
-// without time and network. An error is the reason why a guardian refuses, in words that the supervisor may see.
+// Package rules has the rules by which a guardian signs the vouchers of a job's leases. It is pure: it reads no clock
+// or network. An error is the reason for a guardian's refusal, and is sent to the supervisor.
 package rules
 
 import (
@@ -11,14 +11,15 @@ import (
 	"github.com/starling-network/starling/verify/meter"
 )
 
-// Last holds a payer's last receipt to its lease: it says from when it is billed, and its provider signed it.
+// Last checks a payer's last receipt against its lease: the start of the bill, the amount, and the provider's
+// signature.
 func Last(d sign.Domain, core market.LeaseCore, payer meter.Payer) error {
 	last, began := payer.Last(), payer.Began()
 	id := core.ID().Short()
 	owed, err := core.Rate.Owed(uint64(last.To - began))
 	switch {
 	case err != nil || last.To < began || owed != last.Cumulative:
-		return fmt.Errorf("receipt %d of lease %s says %d for slots %d to %d",
+		return fmt.Errorf("receipt %d of lease %s: wrong amount %d for slots %d to %d",
 			last.Seq, id, last.Cumulative, began, last.To)
 	case began < core.Start || began > core.ActivateBefore:
 		return fmt.Errorf("lease %s began in slot %d, allowed is %d to %d", id, began, core.Start, core.ActivateBefore)
@@ -32,9 +33,9 @@ func Last(d sign.Domain, core market.LeaseCore, payer meter.Payer) error {
 	return nil
 }
 
-// Voucher checks that a payer's voucher, which must be there, may be signed in slot now: within the cap and the lease,
-// not more than an interval beyond the provider's receipts, and those not later than now. The terms are those of the
-// lease under the epoch that its supervisor was granted.
+// Voucher checks that a payer's voucher may be signed in slot now. It must be within the cap and the lease, and at most
+// an interval beyond the provider's receipts, which must not be later than now. The payer must have a voucher. t has
+// the lease's terms under its supervisor's epoch.
 func Voucher(t meter.Terms, now market.Slot, payer meter.Payer) error {
 	core, v := t.Core, *payer.Voucher()
 	id := core.ID().Short()

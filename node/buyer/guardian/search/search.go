@@ -30,10 +30,10 @@ type Config struct {
 	Clock      voice.Clock
 	Exchange   *exchange.Exchange
 	Neighbours Neighbours
-	Stakes     Stakes // optional; if nil, nobody has a stake
+	Stakes     Stakes // optional; if nil, no peer counts as staked
 }
 
-// Neighbours knows peers that may guard jobs, beside the providers.
+// Neighbours lists peers beside the providers that may guard jobs.
 type Neighbours interface {
 	// Neighbours returns them with their addresses.
 	Neighbours() []peer.AddrInfo
@@ -46,13 +46,13 @@ type Stakes interface {
 }
 
 const (
-	// askTime bounds one look for guardians, mostAsked how many peers are asked in it.
+	// askTime bounds one search for guardians, and mostAsked the number of peers polled in it.
 	askTime   = 3 * time.Second
 	mostAsked = 48
 )
 
-// Guardians asks known peers whether they guard the job, and chooses among the willing ones: by stake, then by
-// distance. Peers that agreed before and then refused come last.
+// Guardians polls known peers for guardians of the job, and chooses among the willing ones: by stake, then by distance.
+// Peers that agreed before and then refused come last.
 func (c Config) Guardians(ctx context.Context, j record.Job, unwilling []sign.Key) ([]guardian.Member, error) {
 	look, found := context.WithTimeout(ctx, exchange.FindTimeout)
 	c.Exchange.Find(look, j.Spec.Resources.Class, j.Spec.Placement.Regions, 0)
@@ -108,7 +108,7 @@ func (c Config) Guardians(ctx context.Context, j record.Job, unwilling []sign.Ke
 			cmp.Compare(bit(sells[x.Key]), bit(sells[y.Key])),
 			cmp.Compare(x.RTT, y.RTT))
 	})
-	// Who guards the job does not work for it: enough must be left that can.
+	// A guardian of the job does not work for it: enough providers must remain.
 	spare := len(sells) - int(j.Spec.Count) - int(j.Spec.Standbys)
 	if j.Spec.Placement.Pack {
 		spare = len(sells) - 1
@@ -120,7 +120,7 @@ func (c Config) Guardians(ctx context.Context, j record.Job, unwilling []sign.Ke
 		return sells[o.Key] && spare < 0
 	})
 	if len(offers) < n {
-		return nil, fmt.Errorf("%d of %d peers that were asked would, beside those needed to run it",
+		return nil, fmt.Errorf("%d of %d polled peers accept, beside the peers needed to run it",
 			len(offers), len(candidates))
 	}
 	var out []guardian.Member
@@ -138,11 +138,11 @@ func bit(b bool) int {
 	return 0
 }
 
-// maxShare is the most of what a job's leases can cost that one guardian may want, in millionths.
+// maxShare is the maximum share of the job's maximum lease cost for one guardian's wage, in millionths.
 const maxShare = 1_000_000 / job.WagePart / 5
 
-// pledge gives each guardian the wage that it wants: a lease between the job's key and the guardian, which has no units
-// and is paid for the time that it guards.
+// pledge gives each guardian its requested wage: a lease without units between the job's key and the guardian, paid for
+// the time that it guards.
 func (c Config) pledge(j record.Job, members []guardian.Member, offers []guardian.Offered) error {
 	d := *j.Detached
 	d.Guardians = voice.GuardiansOf(members)

@@ -24,8 +24,8 @@ type Policy struct {
 	Longest         time.Duration // a job may be guarded
 }
 
-// share is how many jobs one owner may have guarded, and the owners of one network: nobody pays before a job's escrow
-// is open.
+// share is the maximum number of guarded jobs for one owner, and for the owners of one network. Guarding is unpaid
+// until a job's escrow is open.
 func (p Policy) share() int { return max(p.MaxJobs/4, 2) }
 
 // unbacked is the number of jobs that may be guarded without wages on chain.
@@ -137,7 +137,7 @@ func (a *admission) wardOf(from sign.Key, job sign.Hash, pb *nodepb.GuardRequest
 		w.Unbacked = time.Now()
 	}
 	if !slices.Contains(w.Keys.Keys, a.self) {
-		return Ward{}, malformed("this peer is none of the guardians")
+		return Ward{}, malformed("this peer is not among the guardians")
 	}
 	if err := w.checkWages(); err != nil {
 		return Ward{}, err
@@ -145,12 +145,12 @@ func (a *admission) wardOf(from sign.Key, job sign.Hash, pb *nodepb.GuardRequest
 	return w, a.wants(w)
 }
 
-// wants holds a ward to the policy for one job.
+// wants checks a ward against the policy for one job.
 func (a *admission) wants(w Ward) error {
 	p := a.cfg.Policy
 	if c := w.WageOf(a.self); p.ShareMillionths > 0 && (c == nil || c.Payout != a.cfg.Payout || c.Cap == 0) {
 		return guardian.Refuse(guardian.CodePolicy,
-			"this peer guards for %d millionths of what a job may cost, to be paid to %s",
+			"this peer guards for %d millionths of a job's maximum cost, paid to %s",
 			p.ShareMillionths, a.cfg.Payout)
 	}
 	if err := p.keeps(w.Files); err != nil {
@@ -183,12 +183,12 @@ func (a *admission) admit(ctx context.Context, next Ward) (*guarded, error) {
 	if err := p.admits(c); err != nil {
 		return nil, err
 	}
-	if n := len(a.wards.all()); n >= 8*p.MaxJobs+64 { // those that were dismissed wait for their wages
+	if n := len(a.wards.all()); n >= 8*p.MaxJobs+64 { // dismissed wards wait for their wages
 		return nil, guardian.Refuse(guardian.CodeFull, "this peer guards %d jobs, which is all it can", c.jobs)
 	}
 	if most := p.unbacked(); !next.Unbacked.IsZero() && c.unbacked >= most {
 		return nil, guardian.Refuse(guardian.CodeFull,
-			"this peer guards %d jobs whose wages are not on chain, which is all it does", most)
+			"this peer guards %d jobs without wages on chain, the maximum", most)
 	}
 	w, err := a.wards.add(ctx, next)
 	if err != nil {

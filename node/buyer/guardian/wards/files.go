@@ -32,8 +32,8 @@ func (x *fetcher) fetch(w *guarded) <-chan struct{} {
 	return over
 }
 
-// fetchAll fetches missing files until there are none: first the engagement's, from its owner, then the state's, from
-// its supervisor, or else from any peer that may have them.
+// fetchAll fetches missing files until none is missing: first the engagement's from the owner, then the state's from
+// the supervisor. If these peers fail, it tries any peer that may have them.
 func (x *fetcher) fetchAll(ctx context.Context, w *guarded, over chan struct{}) {
 	defer close(over)
 	for {
@@ -62,7 +62,7 @@ func (x *fetcher) fetchAll(ctx context.Context, w *guarded, over chan struct{}) 
 	}
 }
 
-// bring fetches files from a peer, or else from another that has a part in the job, and lets those read them.
+// bring fetches files from a peer, or else from another participant of the job, and grants the participants access.
 func (x *fetcher) bring(ctx context.Context, w Ward, files []guardian.File, from sign.Key) bool {
 	peers := slices.Concat([]sign.Key{from, w.Owner}, w.Keys.Keys)
 	for _, f := range files {
@@ -82,7 +82,7 @@ func (x *fetcher) bring(ctx context.Context, w Ward, files []guardian.File, from
 			failed = append(failed, err)
 		}
 		if !got {
-			x.cfg.Log.Warn("a file of a guarded job cannot be had",
+			x.cfg.Log.Warn("fetching a file of a guarded job failed",
 				"job", w.Job.Short(), "file", f.CID, "err", errors.Join(failed...))
 			return false
 		}
@@ -91,7 +91,7 @@ func (x *fetcher) bring(ctx context.Context, w Ward, files []guardian.File, from
 	return true
 }
 
-// share lets the participants of the job read a file.
+// share grants the participants of the job access to a file.
 func (x *fetcher) share(w Ward, f guardian.File) {
 	for _, k := range append(slices.Clone(w.Keys.Keys), w.Owner) {
 		if id, err := p2p.PeerIDFromKey(k); err == nil && k != x.self {
@@ -100,7 +100,7 @@ func (x *fetcher) share(w Ward, f guardian.File) {
 	}
 }
 
-// drop lets go of files that a ward does not need any more.
+// drop releases files that a ward no longer needs.
 func (x *fetcher) drop(old []guardian.File, w *guarded) {
 	needed := w.needed()
 	for _, f := range old {

@@ -28,16 +28,16 @@ type guarded struct {
 	key       *sign.Private // the job's, once opened
 	heard     time.Time     // of the supervisor
 	asked     time.Time     // when this peer last tried to take over
-	granted   time.Time     // when it granted the job to another and has not heard of that yet
+	granted   time.Time     // when it granted the job to another peer that has not beaten yet
 	starving  time.Time     // since when it is certain that the supervisor does not pay; zero: it does
-	busy      bool          // the keeper attends to it
-	refreshed bool          // the other guardians were asked for news
+	busy      bool          // the keeper works on it
+	refreshed bool          // the other guardians were polled
 	taken     bool          // TakeUp was called for the epoch
 	fetching  bool
 	fetched   chan struct{} // closed when the last fetch ended
-	complete  bool          // all files are here, also those of the state
+	complete  bool          // all files are stored, also the state's
 	tried     time.Time     // when the last fetch ended
-	looked    time.Time     // when its wage was last looked for
+	looked    time.Time     // time of the last check for its wage
 }
 
 // answer answers a request of a peer that has a part in the job.
@@ -63,7 +63,7 @@ func (w *guarded) answer(ctx context.Context, from sign.Key, req *nodepb.GuardRe
 	case *nodepb.GuardRequest_Dismiss_:
 		return w.dismiss(ctx, from)
 	}
-	return nil, malformed("nothing is asked")
+	return nil, malformed("empty request")
 }
 
 // learn accepts a proof of a higher epoch: the earlier supervisor then supervises no more.
@@ -88,7 +88,7 @@ func (w *guarded) learn(ctx context.Context, epoch uint64, grant []byte) error {
 	return nil
 }
 
-// beat hears the supervisor.
+// beat processes the supervisor's heartbeat.
 func (w *guarded) beat(
 	ctx context.Context, from sign.Key, epoch uint64, pb *nodepb.GuardedState,
 ) (*nodepb.GuardReply, error) {

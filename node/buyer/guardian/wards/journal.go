@@ -78,7 +78,7 @@ func removeAll[V any](
 		keys = append(keys, key)
 		return nil
 	}); err != nil {
-		return fmt.Errorf("reading what a job left: %w", err)
+		return fmt.Errorf("reading a job's records: %w", err)
 	}
 	for {
 		n := min(len(keys), removeBatch)
@@ -86,7 +86,7 @@ func removeAll[V any](
 			t.Delete(b, key)
 		}
 		if err := b.Commit(ctx, s); err != nil {
-			return fmt.Errorf("removing what a job left: %w", err)
+			return fmt.Errorf("removing a job's records: %w", err)
 		}
 		*b = journal.Batch{}
 		if keys = keys[n:]; len(keys) == 0 {

@@ -13,10 +13,10 @@ const (
 	// forgetAfter is how long after its end a job is still there, so that its owner can read it and its guardians are
 	// paid.
 	forgetAfter = 24 * time.Hour
-	// unbackedFor is for how long a wage is waited for, wageLook how often it is looked for.
+	// unbackedFor is the maximum wait for a wage, wageLook the interval of checks for it.
 	unbackedFor = time.Hour
 	wageLook    = time.Second
-	// readTimeout bounds asking the other guardians how a job stands.
+	// readTimeout bounds a request to the other guardians for a job's standing.
 	readTimeout = 3 * time.Second
 )
 
@@ -43,7 +43,7 @@ func (x *keeper) watch() {
 	}
 }
 
-// due is the next work for a ward; nil if there is none. w is locked.
+// due returns the next work for a ward; nil if there is none. w is locked.
 func (x *keeper) due(w *guarded) func(context.Context, *guarded) error {
 	now := time.Now()
 	switch {
@@ -75,7 +75,7 @@ func (x *keeper) due(w *guarded) func(context.Context, *guarded) error {
 	return nil
 }
 
-// turn reports whether it is this guardian's turn to ask for the job.
+// turn reports whether it is this guardian's turn to request the job.
 func (x *keeper) turn(w *guarded, now time.Time) bool {
 	since := w.starving
 	if since.IsZero() {
@@ -97,7 +97,7 @@ func (x *keeper) attend(ctx context.Context, w *guarded) {
 	}
 }
 
-// look asks the chain for the wage, and fetches the job's files once it is there.
+// look checks the chain for the wage, and fetches the job's files once it exists.
 func (x *keeper) look(ctx context.Context, w *guarded) error {
 	w.mu.Lock()
 	v, st := w.Ward, w.state
@@ -159,7 +159,7 @@ func (x *keeper) merge(ctx context.Context, w *guarded) (int, error) {
 	for id, k := range standing.SignedLeases() {
 		old := w.leases[id]
 		if _, _, err := w.checkLease(*k); err != nil || !k.Newer(old) || k.Follows(old) != nil {
-			continue // one that this guardian would not have signed, or knows
+			continue // a lease that this guardian would not have signed, or already has
 		}
 		if err := w.keepLease(ctx, *k); err != nil {
 			return 0, err
@@ -182,7 +182,7 @@ func (x *keeper) judge(ctx context.Context, w *guarded) error {
 	return err
 }
 
-// takeOver asks the guardians for the job.
+// takeOver requests the job from the guardians.
 func (x *keeper) takeOver(ctx context.Context, w *guarded) error {
 	w.mu.Lock()
 	w.asked = time.Now()
@@ -203,7 +203,7 @@ func (x *keeper) takeOver(ctx context.Context, w *guarded) error {
 	return err
 }
 
-// takeUp goes on with a job that this guardian supervises.
+// takeUp resumes a job that this guardian supervises.
 func (x *keeper) takeUp(ctx context.Context, w *guarded) error {
 	_, merged := x.merge(ctx, w) // this guardian's data is enough
 	w.mu.Lock()

@@ -14,7 +14,7 @@ import (
 	"github.com/starling-network/starling/verify"
 )
 
-// read says how the job stands.
+// read returns the job's standing.
 func (w *guarded) read(since []byte) (*nodepb.GuardReply, error) {
 	if len(since) != 0 && len(since) != sign.HashSize {
 		return nil, malformed("a lease of %d bytes", len(since))

@@ -46,8 +46,8 @@ type Config struct {
 
 	// Unseal opens a box that was sealed to Key.
 	Unseal func(p sealed.Purpose, box []byte) ([]byte, error)
-	// Backed returns nil once the wage of this peer for a job is on chain where the job's state says; nil: that is not
-	// asked.
+	// Backed returns nil once this peer's wage for a job is on chain, at the place in the job's state. It is optional;
+	// if nil, wages are not checked.
 	Backed func(ctx context.Context, w Ward, state []byte) error
 }
 
@@ -55,13 +55,13 @@ type Config struct {
 type Files interface {
 	// Fetch brings a file from a peer.
 	Fetch(ctx context.Context, from peer.ID, c cid.Cid, max int64) error
-	// Share lets a peer read a file.
+	// Share grants a peer access to a file.
 	Share(to peer.ID, c cid.Cid)
 	// Drop is called when a job no longer needs a file.
 	Drop(c cid.Cid)
 }
 
-// Supervisor goes on with the jobs that this peer supervises as their guardian.
+// Supervisor resumes the jobs that this peer supervises as their guardian.
 type Supervisor interface {
 	// TakeUp is called when this peer begins to supervise a job, and again after a restart. It returns when it has its
 	// data. An error is logged, and it is called again.
@@ -125,7 +125,7 @@ func (s *Service) HandTo(to Supervisor) { s.supervisor = to }
 func (s *Service) Run(ctx context.Context) error {
 	for _, w := range s.wards.all() {
 		w.mu.Lock()
-		w.heard = time.Now() // nobody could be heard before
+		w.heard = time.Now() // no beat could arrive before
 		w.mu.Unlock()
 	}
 	s.running.open(ctx)
@@ -170,14 +170,14 @@ func (s *Service) Answer(ctx context.Context, from sign.Key, req *nodepb.GuardRe
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if !w.Has(from) { // nor learns that there is one
+	if !w.Has(from) { // do not reveal that the job exists
 		return nil, unknown
 	}
 	return w.answer(ctx, from, req)
 }
 
-// engage takes a job on. It is answered with Done once all is here that is needed to go on with it; where this peer is
-// paid, its wage must be on chain before it fetches anything, and then that is so only if Complete is set.
+// engage takes a job on. The answer is Done once all data to supervise the job is stored. A paid guardian fetches
+// nothing before its wage is on chain. Until then it answers Done only if Complete is not set.
 func (s *Service) engage(
 	ctx context.Context, from sign.Key, job sign.Hash, e *nodepb.GuardRequest_Engage,
 ) (*nodepb.GuardReply, error) {
@@ -215,7 +215,7 @@ func (s *Service) engage(
 	return done(), nil
 }
 
-// Jobs are those that this peer guards, not yet dismissed, in no order.
+// Jobs returns the charters of the guarded jobs that are not dismissed, in no order.
 func (s *Service) Jobs() []guardian.Charter {
 	var out []guardian.Charter
 	for _, w := range s.wards.values() {
@@ -239,7 +239,8 @@ func (s *Service) Escrows() []sign.Key {
 	return out
 }
 
-// State is how a job stands as its supervisor said last; false if that is not known, also after it was dismissed.
+// State returns the last state that a job's supervisor reported. It reports false if there is none or the job was
+// dismissed.
 func (s *Service) State(job sign.Hash) (guardian.State, bool) {
 	w := s.wards.find(job)
 	if w == nil {
@@ -253,9 +254,8 @@ func (s *Service) State(job sign.Hash) (guardian.State, bool) {
 	return w.state.State, true
 }
 
-// Guarded is this peer's ward of a job, and a panel of all its guardians, which the caller closes: to read the job's
-// standing, or to have the wage signed. It returns false if there is no such job, also after it was dismissed and
-// forgotten.
+// Guarded returns this peer's ward of a job, and a panel of its guardians to read the standing or to sign the wage. The
+// caller closes the panel. It returns false for an unknown or deleted job.
 func (s *Service) Guarded(job sign.Hash) (Ward, *guardian.Panel, bool) {
 	w := s.wards.find(job)
 	if w == nil {

@@ -156,7 +156,7 @@ func (w *guarded) grant(from sign.Key, g *nodepb.GuardRequest_Grant) (*nodepb.Gu
 	if err != nil {
 		return nil, fmt.Errorf("signing a grant: %w", err)
 	}
-	if from != w.self && w.granted.IsZero() { // once in each silence, so that nobody can be kept from asking
+	if from != w.self && w.granted.IsZero() { // once in each silence, so that no peer can block the requests of others
 		w.granted = time.Now()
 	}
 	out, err := w.read(nil)

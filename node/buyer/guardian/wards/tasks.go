@@ -12,7 +12,7 @@ type tasks struct {
 	wg  sync.WaitGroup
 }
 
-// open lets tasks start until ctx ends.
+// open allows tasks to start until ctx ends.
 func (t *tasks) open(ctx context.Context) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

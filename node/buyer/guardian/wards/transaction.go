@@ -18,9 +18,9 @@ type payments struct {
 	escrows []sign.Key    // opened before
 }
 
-// check checks a transaction that payer pays for and that the guardian self is asked to sign: one that opens an
-// escrow of the job for its guardians, or hires a standby from such an escrow, and in which self does nothing else. It
-// returns the escrows that are opened.
+// check checks a transaction that payer pays for, before the guardian self signs it. It may open an escrow of the job
+// for its guardians or hire a standby from such an escrow; self may have no other part in it. It returns the opened
+// escrows.
 func (j payments) check(g market.Genesis, self, payer sign.Key, in []svm.Instruction) ([]sign.Key, error) {
 	if g.Program.IsZero() {
 		return nil, errors.New("the network has no escrows")
@@ -49,7 +49,7 @@ func (j payments) check(g market.Genesis, self, payer sign.Key, in []svm.Instruc
 	}
 	for _, c := range asked.Hires {
 		if !slices.Contains(j.escrows, c.Escrow) && !slices.Contains(opened, c.Escrow) {
-			return nil, fmt.Errorf("escrow %s is none of the job's", c.Escrow.Short())
+			return nil, fmt.Errorf("escrow %s is not of the job", c.Escrow.Short())
 		}
 	}
 	if len(asked.Retires) > 0 { // a supervisor has the job's key for that

@@ -37,14 +37,15 @@ type Ward struct {
 	// From is the network that the owner engaged from; not valid: none is known.
 	From netip.Prefix `json:"from,omitzero"`
 
-	// Unbacked is since when this guardian's wage is waited for on chain; zero once it is there, or if it has none.
+	// Unbacked is the start of the wait for this guardian's wage on chain; zero once it is on chain, or if there is
+	// none.
 	Unbacked  time.Time   `json:"unbacked,omitzero"`
-	Ready     bool        `json:"ready,omitempty"` // all files are here
+	Ready     bool        `json:"ready,omitempty"` // all files are stored
 	Epoch     uint64      `json:"epoch"`           // newest that is known to be granted
 	Grant     []byte      `json:"grant,omitempty"` // of it
 	Escrows   []sign.Key  `json:"escrows,omitempty"`
 	Over      bool        `json:"over,omitempty"`
-	OverAt    market.Slot `json:"over_at,omitempty"` // when this guardian first heard that it is over
+	OverAt    market.Slot `json:"over_at,omitempty"` // slot in which this guardian first received Over
 	Dismissed bool        `json:"dismissed,omitempty"`
 }
 
@@ -68,7 +69,7 @@ func (w Ward) checkWages() error {
 	return nil
 }
 
-// Learn takes in a proof that the job is supervised under an epoch. It is ignored if a higher one is known.
+// Learn applies a proof that the job is supervised under an epoch. A lower epoch than the known one is ignored.
 func (w Ward) Learn(d sign.Domain, epoch uint64, grant []byte) (next Ward, changed bool, err error) {
 	if epoch <= w.Epoch {
 		return w, false, nil
@@ -80,7 +81,7 @@ func (w Ward) Learn(d sign.Domain, epoch uint64, grant []byte) (next Ward, chang
 	return w, true, nil
 }
 
-// Commands asks whether from supervises the job under the epoch, as far as this guardian knows.
+// Commands returns nil if from supervises the job under the epoch, as far as this guardian knows.
 func (w Ward) Commands(from sign.Key, epoch uint64) error {
 	switch {
 	case w.Dismissed:
@@ -95,9 +96,9 @@ func (w Ward) Commands(from sign.Key, epoch uint64) error {
 	return nil
 }
 
-// MayGrant asks whether the guardian signs that from supervises under the epoch. The owner may always; a fellow
-// guardian when the present supervisor failed. Nothing about it needs to be remembered: under one epoch no two peers
-// can ask, and a guardian goes on to obey the highest epoch that a majority granted.
+// MayGrant returns nil if the guardian may sign that from supervises under the epoch. The owner always may; another
+// guardian may if the present supervisor failed. A grant needs no record: one epoch has one possible supervisor, and
+// guardians obey the highest epoch that a majority granted.
 func (w Ward) MayGrant(from sign.Key, epoch uint64, failed bool) error {
 	switch {
 	case w.Dismissed:
@@ -105,19 +106,19 @@ func (w Ward) MayGrant(from sign.Key, epoch uint64, failed bool) error {
 	case epoch <= w.Epoch:
 		return guardian.Refuse(guardian.CodeSuperseded, "epoch %d is granted", w.Epoch)
 	case epoch > w.Epoch+maxAhead || w.Supervisor(epoch) != from:
-		return guardian.Refuse(guardian.CodeGrant, "after epoch %d, epoch %d is not for %s to ask for",
+		return guardian.Refuse(guardian.CodeGrant, "after epoch %d, epoch %d is not for %s",
 			w.Epoch, epoch, from.Short())
 	case from == w.Owner:
 		return nil
 	case w.Over:
-		return guardian.Refuse(guardian.CodeOver, "nobody has to supervise the job any more")
+		return guardian.Refuse(guardian.CodeOver, "the job needs no supervision: its work has ended")
 	case !failed:
 		return guardian.Refuse(guardian.CodeAlive, "%s supervises the job", w.Supervisor(w.Epoch).Short())
 	}
 	return nil
 }
 
-// WageOf is a guardian's wage; nil: it has none, or is none.
+// WageOf returns a guardian's wage; nil if it has none or is not a guardian.
 func (w Ward) WageOf(k sign.Key) *market.LeaseCore {
 	if i := slices.Index(w.Keys.Keys, k); i >= 0 {
 		return w.Members[i].Wage
@@ -130,7 +131,7 @@ func (w Ward) WageOf(k sign.Key) *market.LeaseCore {
 func (w Ward) Wage(g market.Genesis, now market.Slot, from sign.Key, v verify.Voucher) error {
 	core := w.WageOf(from)
 	if core == nil {
-		return guardian.Refuse(guardian.CodeVoucher, "nothing was said to be paid")
+		return guardian.Refuse(guardian.CodeVoucher, "the sender has no wage")
 	}
 	if w.OverAt > 0 {
 		now = min(now, w.OverAt)
@@ -141,9 +142,9 @@ func (w Ward) Wage(g market.Genesis, now market.Slot, from sign.Key, v verify.Vo
 	return nil
 }
 
-// earned checks that a guardian has earned a voucher's amount in slot now, or in the one in which the job ended: the
-// rate of its wage, for the time since its engagement. On a free network vouchers name no escrow. epoch is the highest
-// that a majority granted.
+// earned checks that a guardian has earned a voucher's amount by slot now, or by the job's end: the rate of its wage,
+// for the time since its engagement. On a free network vouchers name no escrow. epoch is the highest that a majority
+// granted.
 func earned(core market.LeaseCore, now market.Slot, free bool, epoch uint64, v verify.Voucher) error {
 	var slots uint64
 	if end := min(now, core.End); end > core.Start {

@@ -50,7 +50,7 @@ type World struct {
 	reports []record.State
 }
 
-// New returns a world whose runner does not run yet.
+// New returns a world. Its runner does not run yet.
 func New(t testing.TB, st store.Store) *World {
 	w := &World{T: t, Store: st, slot: 1000, Host: p2ptest.LoopbackHost(t, p2p.Config{Key: p2ptest.Key(1)})}
 	w.Runner = run.New(run.Config{
@@ -110,7 +110,7 @@ func (w *World) Run() {
 	})
 }
 
-// Spec returns a job of so many ranks.
+// Spec returns a job of a number of ranks.
 func Spec(ranks uint32) job.Job {
 	return job.Job{
 		Name: "train", Runtime: job.RuntimeDocker, Args: []string{"python", "train.py"}, Count: ranks,
@@ -292,7 +292,7 @@ func Core(rank int) market.LeaseCore {
 	}
 }
 
-// Lease returns a lease of a job whose payer has begun.
+// Lease returns a lease of a job, with a payer that has begun.
 func (w *World) Lease(j *run.Job, core market.LeaseCore) *leases.Lease {
 	w.T.Helper()
 	set, err := market.NewKeySet(1, Self.Key())
