@@ -41,8 +41,8 @@ const (
 	stopGrace = 15 * time.Second
 	// dumpGrace is the time for a peer to print its goroutines.
 	dumpGrace = 2 * time.Second
-	// yieldNice is the niceness of selling peers and of their programs in a network of many peers: elsewhere a buyer has
-	// a machine for itself.
+	// yieldNice is the niceness of selling peers and of their programs in a network of many peers. Outside of testnets
+	// a buyer has a machine for itself.
 	yieldNice = 10
 )
 

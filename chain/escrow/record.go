@@ -76,8 +76,8 @@ func MarshalRecord(record any) []byte {
 	return b
 }
 
-// UnmarshalRecord reads a record of MarshalRecord. It returns market.ErrMalformed for every other text, also of the same
-// meaning.
+// UnmarshalRecord reads a record of MarshalRecord. It returns market.ErrMalformed for every other text, also for one of
+// the same meaning.
 func UnmarshalRecord(b []byte, record any) error {
 	if err := json.Unmarshal(b, record); err != nil {
 		return fmt.Errorf("%w: record of %d bytes: %w", market.ErrMalformed, len(b), err)

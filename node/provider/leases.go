@@ -12,7 +12,7 @@ import (
 	"github.com/starling-network/starling/market/lease"
 	"github.com/starling-network/starling/market/marketpb"
 	"github.com/starling-network/starling/market/sign"
-	"github.com/starling-network/starling/node/machine"
+	"github.com/starling-network/starling/node/provider/ledger"
 	"github.com/starling-network/starling/node/slots"
 	"github.com/starling-network/starling/p2p"
 	"github.com/starling-network/starling/p2p/stream"
@@ -59,7 +59,7 @@ func (v leases) handleLease(
 
 // failed hides an internal error from the other peer, but names a cause that it can wait for.
 func (v leases) failed(err error) error {
-	if errors.Is(err, slots.ErrUnknown) || errors.Is(err, machine.ErrBusy) {
+	if errors.Is(err, slots.ErrUnknown) || errors.Is(err, ledger.ErrBusy) {
 		return stream.Refuse(stream.CodeBusy, err.Error())
 	}
 	return err

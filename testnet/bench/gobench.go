@@ -61,8 +61,8 @@ func coreBenchmarks() []coreBenchmark {
 			CoreResult{What: "1 GiB input, hashed and on disk, to a bare stream over 5 Gbit/s", Unit: "of its rate",
 				Limit: 0.8, AtLeast: true}),
 		moves("./node/machine", "BenchmarkRunner/machines=1/callers=64", "×mutex",
-			CoreResult{What: "64 callers of one machine that share writes, to a write each", Unit: "x as fast", Limit: 5,
-				AtLeast: true}), moves("./node/machine", "BenchmarkRunner/machines=256/callers=256", "×mutex",
+			CoreResult{What: "64 callers of one machine that share writes, to a write each", Unit: "x as fast",
+				Limit: 5, AtLeast: true}), moves("./node/machine", "BenchmarkRunner/machines=256/callers=256", "×mutex",
 			CoreResult{What: "256 machines whose writes share syncs, to a write each", Unit: "x as fast", Limit: 5,
 				AtLeast: true}),
 		// Both ends run on this machine: on two cores, hashing alone limits it to 0.8 of a stream without hashing.

@@ -73,7 +73,8 @@ func Restore(b []byte, net escrow.Net, when escrow.When, p escrow.Params) (Claim
 		return Claims{}, fmt.Errorf("claims: %w", err)
 	}
 	bad := func(what string) (Claims, error) {
-		return Claims{}, fmt.Errorf("%w: claims of %d bytes, version %d: %s", market.ErrMalformed, len(b), r.Version, what)
+		return Claims{}, fmt.Errorf("%w: claims of %d bytes, version %d: %s", market.ErrMalformed, len(b), r.Version,
+			what)
 	}
 	core := r.Core.Marshal()
 	if _, err := market.UnmarshalLeaseCore(core[:]); err != nil || r.Version != recordVersion || r.End > endLost ||

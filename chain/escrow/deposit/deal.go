@@ -26,7 +26,7 @@ const (
 type Deal struct {
 	Order       market.OrderID `json:"order"`
 	Buyer       sign.Key       `json:"buyer"`                 // pays rent, which comes back to it, and fees
-	Source      sign.Key       `json:"source,omitzero"`       // token account of deposits; the buyer's own, or delegated
+	Source      sign.Key       `json:"source,omitzero"`       // token account of deposits, which Buyer can spend
 	RefundOwner sign.Key       `json:"refund_owner,omitzero"` // wallet with the associated token account for refunds
 	Referrer    sign.Key       `json:"referrer,omitzero"`     // is an optional wallet
 	Keys        market.KeySet  `json:"keys"`

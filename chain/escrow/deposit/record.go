@@ -106,8 +106,8 @@ func restore(b []byte, net escrow.Net, p escrow.Params, hires bool) (Deposit, er
 		})
 	}
 	if !ok || d.opened == 0 && (d.seen || d.queue.Len() > 0) || d.closed && d.queue.Len() > 0 || !d.batches.fits() {
-		return Deposit{}, fmt.Errorf("%w: deposit of %d bytes, version %d: impossible state", market.ErrMalformed, len(b),
-			r.Version)
+		return Deposit{}, fmt.Errorf("%w: deposit of %d bytes, version %d: impossible state",
+			market.ErrMalformed, len(b), r.Version)
 	}
 	d.calls = d.named(d.opened)
 	for _, x := range d.batches {
@@ -149,7 +149,8 @@ func (r batchRecord) restore(d *terms) (batch, bool) {
 func (f *finalRecord) of(e entry) bool {
 	core := f.Core.Marshal()
 	_, err := verify.UnmarshalReceiptCore(core[:])
-	return err == nil && f.Core.Final() && f.Core.Lease == e.leaf.Lease && f.Core.Provider == e.leaf.Provider && e.retire
+	return err == nil && e.retire && f.Core.Final() && f.Core.Lease == e.leaf.Lease &&
+		f.Core.Provider == e.leaf.Provider
 }
 
 var stageNames = [...]string{

@@ -128,7 +128,9 @@ func (l lapse) over() time.Time {
 
 // find returns the place of a peer among the lapses, and its lapses, which are those of no peer if it has none.
 func (l Lapses) find(peer sign.Key) (at int, was lapse) {
-	at, ok := slices.BinarySearchFunc(l.of, peer, func(a *lapse, k sign.Key) int { return bytes.Compare(a.peer[:], k[:]) })
+	at, ok := slices.BinarySearchFunc(l.of, peer, func(a *lapse, k sign.Key) int {
+		return bytes.Compare(a.peer[:], k[:])
+	})
 	if ok {
 		was = *l.of[at]
 	}

@@ -56,6 +56,9 @@ type Config struct {
 // table has the holds and leases of the book: a lease.Record each, which package lease encodes and checks.
 var table = journal.Define[market.HoldID, json.RawMessage]("hold")
 
+// ErrBusy means that too many steps wait. The event was not taken.
+var ErrBusy = machine.ErrBusy
+
 // name is the key of the only machine.
 const name = "book"
 
