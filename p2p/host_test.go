@@ -197,7 +197,7 @@ func TestAloneWarns(t *testing.T) {
 		if n := joins.times("connected to no peer: no bootstrap peer answers"); n != 1 || joins.times(net.Addr(0).ID.String()) == 0 {
 			t.Errorf("warned %d times: %s", n, &joins.text)
 		}
-		if n := first.times("none to join by is known"); n != 1 {
+		if n := first.times("no bootstrap peer is known"); n != 1 {
 			t.Errorf("the first peer of a network warned %d times: %s", n, &first.text)
 		}
 		p2ptest.Go(t, net.Restart(0, p2p.Config{}).Run)

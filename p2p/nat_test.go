@@ -51,7 +51,7 @@ func TestBehindNAT(t *testing.T) {
 		t.Fatal(err)
 	}
 	via := p2ptest.Through(relay, lost)
-	wantReason(t, asking, via, p2p.ReasonBehindNAT, "behind a NAT", "no place at the relay")
+	wantReason(t, asking, via, p2p.ReasonBehindNAT, "behind a NAT", "no reservation at the relay")
 	if err := relay.Close(); err != nil {
 		t.Fatal(err)
 	}

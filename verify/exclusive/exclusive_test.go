@@ -265,7 +265,7 @@ func TestSnapshots(t *testing.T) {
 		"reloaded":    {func(s *exclusive.Snapshot) { s.Devices[0].Correctable = 0 }, false, "memory error counters reset: driver reloaded"},
 		"fault":       {func(s *exclusive.Snapshot) { d := &s.Devices[0]; d.Xids, d.LastXid, d.FaultXid = 1, 79, 79 }, true, "1 Xid errors, of which 79 is a fault of the device"},
 		"the program": {func(s *exclusive.Snapshot) { d := &s.Devices[0]; d.Xids, d.LastXid = 1, 13 }, false, "1 Xid errors, the last 13"},
-		"another":     {func(s *exclusive.Snapshot) { s.Devices[1].UUID = "GPU-3" }, false, "it was H100 GPU-2 and is H100 GPU-3"},
+		"another":     {func(s *exclusive.Snapshot) { s.Devices[1].UUID = "GPU-3" }, false, "was H100 GPU-2, is H100 GPU-3"},
 		"gone":        {func(s *exclusive.Snapshot) { s.Devices = s.Devices[:1] }, true, "H100 is gone"},
 		"silent": {func(s *exclusive.Snapshot) {
 			s.Devices[0].Tells, s.Devices[0].Correctable, s.Devices[0].TemperatureC = 0, 0, 0

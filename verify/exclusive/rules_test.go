@@ -327,8 +327,8 @@ func TestChangesOfUnits(t *testing.T) {
 	for _, c := range exclusive.Changes(of(1, 2, 4), of(2, 3, 5)) {
 		got = append(got, fmt.Sprint(c.Unit[0], " ", c.Text, " ", c.Fault))
 	}
-	want := []string{"1 M is gone true", "4 M is gone true", "3 M was not there before false",
-		"5 M was not there before false"}
+	want := []string{"1 M is gone true", "4 M is gone true", "3 M was not present before false",
+		"5 M was not present before false"}
 	if !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
 	}

@@ -284,7 +284,7 @@ func Changes(before, after Snapshot) []Change {
 	}
 	for _, a := range after.Devices {
 		if !was[a.Unit] {
-			add(a.Unit, false, "%s: not in the snapshot before", a.Model)
+			add(a.Unit, false, "%s was not present before", a.Model)
 		}
 	}
 	return out

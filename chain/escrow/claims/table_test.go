@@ -28,7 +28,7 @@ func TestTableLife(t *testing.T) {
 	if l.m.Done() || l.m.Next().IsZero() {
 		t.Error("done with a table on chain")
 	}
-	l.until("waiting", 60, func() bool { return strings.Contains(l.m.Reason(), "lookup table can be closed after slot") })
+	l.until("waiting", 60, func() bool { return strings.Contains(l.m.Reason(), "lookup table: closable after slot") })
 	l.until("done", svm.TableCooldown+100, func() bool { return l.m.Done() })
 	if l.chain.Final.Rent[l.core.Provider] != 0 || len(l.chain.Final.Tables) != 0 {
 		t.Errorf("%d lamports of rent are left, and %d tables", l.chain.Final.Rent[l.core.Provider], len(l.chain.Final.Tables))
