@@ -60,7 +60,7 @@ func Open(cfg Config) (Source, error) {
 			return nil, err
 		}
 		if err != nil {
-			return nil, fmt.Errorf("%w %s: %w; build the helper and its mocks: `make build`, C compiler",
+			return nil, fmt.Errorf("%w %s: %w; build the helper with `make build` and a C compiler",
 				ErrMock, cfg.Mock, err)
 		}
 		return &simulated{nvidia{cfg: cfg, helper: newHelper(path, "--mock", cfg.Mock, "--seed", cfg.MockSeed)}}, nil

@@ -25,8 +25,8 @@ import (
 // Magic begins every WebAssembly module of version 1.
 const Magic = "\x00asm\x01\x00\x00\x00"
 
-// Module returns a module with its NaNs made canonical, at most `most` bytes. It returns ErrNoModule for bytes that do
-// not begin with Magic. The compiler reports other errors of a module.
+// Module returns a module with its NaNs made canonical. The result has at most the given number of bytes. It returns
+// ErrNoModule for bytes that do not begin with Magic. The compiler reports other errors of a module.
 func Module(module []byte, most int) ([]byte, error) {
 	if !bytes.HasPrefix(module, []byte(Magic)) {
 		return nil, ErrNoModule
