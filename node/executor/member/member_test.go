@@ -357,7 +357,7 @@ func TestWrongMembers(t *testing.T) {
 		wrong.Hold[9]++
 		unsigned := rankOf(t, testOwner, 2, 0)
 		unsigned.Lease.ProviderSig[0]++
-		b.wantRefused("a lower version", b.members(e, planOf(4, head, b.own)), codePlanOld, "got version 4, want 5 or later")
+		b.wantRefused("a lower version", b.members(e, planOf(4, head, b.own)), codePlanOld, "got version 4, want 5")
 		b.wantRefused("the same version, but other members", b.members(e, planOf(5, head, b.own)), codePlanOld, "plan in force")
 		b.wantRefused("a member whose key is not in its lease", b.members(e, planOf(6, wrong, b.own)), codePlan, "does not name its key")
 		b.wantRefused("a member whose provider has not signed", b.members(e, planOf(6, head, b.own, unsigned)), codePlan, "provider")
