@@ -378,7 +378,7 @@ func TestWrongMembers(t *testing.T) {
 		b.wantRefused("it is back after a restart", b.members(e, planOf(8, head, b.own, third)), codePlan, "epoch 2: already")
 		b.wantRefused("an old plan after a restart", b.members(e, planOf(6, head, b.own)), codePlanOld, "want 7 or later")
 		b.stop(e)
-		if _, err := b.start(2, planOf(8, head, b.own, third)); !errors.Is(err, workload.ErrWorkload) || !strings.Contains(err.Error(), "epoch 2 is over") {
+		if _, err := b.start(2, planOf(8, head, b.own, third)); !errors.Is(err, workload.ErrWorkload) || !strings.Contains(err.Error(), "epoch 2: already") {
 			t.Errorf("it is back in the next execution: %v", err)
 		}
 		if _, err := b.start(2, planOf(6, head, b.own)); !errors.Is(err, workload.ErrWorkload) || !strings.Contains(err.Error(), "not newer") {
