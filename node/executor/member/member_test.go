@@ -357,7 +357,7 @@ func TestWrongMembers(t *testing.T) {
 		wrong.Hold[9]++
 		unsigned := rankOf(t, testOwner, 2, 0)
 		unsigned.Lease.ProviderSig[0]++
-		b.wantRefused("a lower version", b.members(e, planOf(4, head, b.own)), codePlanOld, "got version 4, want 5 or later")
+		b.wantRefused("a lower version", b.members(e, planOf(4, head, b.own)), codePlanOld, "got version 4, want 5")
 		b.wantRefused("the same version, but other members", b.members(e, planOf(5, head, b.own)), codePlanOld, "plan in force")
 		b.wantRefused("a member whose key is not in its lease", b.members(e, planOf(6, wrong, b.own)), codePlan, "does not name its key")
 		b.wantRefused("a member whose provider has not signed", b.members(e, planOf(6, head, b.own, unsigned)), codePlan, "provider")
@@ -378,7 +378,7 @@ func TestWrongMembers(t *testing.T) {
 		b.wantRefused("it is back after a restart", b.members(e, planOf(8, head, b.own, third)), codePlan, "epoch 2: already")
 		b.wantRefused("an old plan after a restart", b.members(e, planOf(6, head, b.own)), codePlanOld, "want 7 or later")
 		b.stop(e)
-		if _, err := b.start(2, planOf(8, head, b.own, third)); !errors.Is(err, workload.ErrWorkload) || !strings.Contains(err.Error(), "epoch 2 is over") {
+		if _, err := b.start(2, planOf(8, head, b.own, third)); !errors.Is(err, workload.ErrWorkload) || !strings.Contains(err.Error(), "epoch 2: already") {
 			t.Errorf("it is back in the next execution: %v", err)
 		}
 		if _, err := b.start(2, planOf(6, head, b.own)); !errors.Is(err, workload.ErrWorkload) || !strings.Contains(err.Error(), "not newer") {
