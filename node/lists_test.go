@@ -271,7 +271,7 @@ func TestAbsentRooms(t *testing.T) {
 	}{
 		"light":       {func(t *testing.T) Parts { return light(freeParts(t)) }, "light", "takes no part in the network"},
 		"free":        {freeParts, "no_audits", "a free network"},
-		"not audited": {func(t *testing.T) Parts { return tokenParts(t, 0) }, "no_audits", "audit_slots is missing"},
+		"not audited": {func(t *testing.T) Parts { return tokenParts(t, 0) }, "no_audits", "audit_slots"},
 	} {
 		n := closed(t, newNode(t, c.parts(t)))
 		u := n.user

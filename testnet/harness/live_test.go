@@ -279,11 +279,11 @@ func (n *Net) copies(t *testing.T, b *Peer, j buyer.Job) {
 		code string
 		word string
 	}{
-		{"/etc/passwd", nil, "path", "what can be read from is below /data, /out"},
+		{"/etc/passwd", nil, "path", "paths that can be read from: below /data, /out"},
 		{"/out/../../etc", nil, "path", "not below"},
 		{"relative", nil, "path", "absolute"},
 		{"/out/nowhere", nil, "path", "/out/nowhere is not there"},
-		{"into an input", func() error { return in("/data", true, tarOf(t, map[string]string{"x": ""})) }, "path", "read-only; what can be written to is below /out"},
+		{"into an input", func() error { return in("/data", true, tarOf(t, map[string]string{"x": ""})) }, "path", "read-only; paths that can be written to: below /out"},
 		{"into what is not there", func() error { return in("/out/no/where", false, tarOf(t, map[string]string{"x": ""})) }, "path", "is not there"},
 		{"into what is no directory", func() error { return in("/out/count", true, tarOf(t, map[string]string{"x": ""})) }, "path", "not a directory"},
 	} {

@@ -164,8 +164,8 @@ func (w *world) copies(t *testing.T, id string) {
 	w.CLI(t, "cp", id+":/out/tree/tree/a", filepath.Join(dir, "deep")).Want(t, cli.ExitOK)
 	read("deep", "one")
 
-	w.CLI(t, "cp", id+":/etc/passwd", dir).Want(t, cli.ExitUsage, `/etc/passwd is not below an input or output of the job; what can be read from is below /in, /out`)
-	w.CLI(t, "cp", filepath.Join(dir, "file"), id+":/in/x").Want(t, cli.ExitUsage, `read-only; what can be written to is below /out`)
+	w.CLI(t, "cp", id+":/etc/passwd", dir).Want(t, cli.ExitUsage, `/etc/passwd is not below an input or output of the job; paths that can be read from: below /in, /out`)
+	w.CLI(t, "cp", filepath.Join(dir, "file"), id+":/in/x").Want(t, cli.ExitUsage, `read-only; paths that can be written to: below /out`)
 	w.CLI(t, "cp", filepath.Join(dir, "never"), id+":/out").Want(t, cli.ExitUsage, `no such file`)
 	w.CLI(t, "cp", "a", "b").Want(t, cli.ExitUsage, `one argument must be ID:PATH`)
 	w.CLI(t, "cp", write("big", strings.Repeat("x", 9<<20)), id+":/out").Want(t, cli.ExitUsage, `more than there is room for`)
