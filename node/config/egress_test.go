@@ -32,13 +32,13 @@ func TestEgressConfig(t *testing.T) {
 	for text, want := range map[string]string{
 		"egress: {mode: all}":                                     "want none, allowlist or internet",
 		"docker: {internet: true}":                                "unknown field",
-		"egress: {mode: allowlist}":                               "reaches nothing",
-		"egress: {mode: internet, allow: [pypi.org]}":             "does not look at",
+		"egress: {mode: allowlist}":                               "no rules",
+		"egress: {mode: internet, allow: [pypi.org]}":             "without effect in mode",
 		"egress: {mode: allowlist, allow: [192.168.1.0/24]}":      "a private network, which no rule opens",
 		"egress: {mode: allowlist, allow: [\"http://pypi.org\"]}": "name the host",
-		"egress: {mode: internet, limits: {flows: -1}}":           "none is below 0",
-		"egress: {mode: internet, limits: {idle: -1s}}":           "none is below 0",
-		"egress: {mode: internet, limits: {mbitPerSecond: .nan}}": "none is below 0",
+		"egress: {mode: internet, limits: {flows: -1}}":           "want none below 0",
+		"egress: {mode: internet, limits: {idle: -1s}}":           "want none below 0",
+		"egress: {mode: internet, limits: {mbitPerSecond: .nan}}": "want none below 0",
 		"egress: {modes: internet}":                               "unknown field",
 	} {
 		if _, err := loadText(t, text); !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), want) {

@@ -289,7 +289,7 @@ func TestEscrowNeverLands(t *testing.T) {
 					p := n.Provider(i)
 					n.checkQuiet(t, p, b)
 					for _, s := range p.Node.Provider().Sold() {
-						if !strings.Contains(s.Record.EndReason, "escrow was not on chain") && !strings.Contains(s.Record.EndReason, "released") {
+						if !strings.Contains(s.Record.EndReason, "escrow: not on chain") && !strings.Contains(s.Record.EndReason, "released") {
 							t.Errorf("%s: the lease is %s: %s", name(i), s.Record.State, s.Record.EndReason)
 						}
 					}

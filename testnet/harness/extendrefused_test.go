@@ -51,7 +51,7 @@ func TestExtendRefused(t *testing.T) {
 			},
 		},
 		{
-			name: "longer than is sold", by: time.Hour, words: []string{"asked, want"},
+			name: "longer than is sold", by: time.Hour, words: []string{"requested, want"},
 			configure: func(i int, c *config.Config) {
 				if i == 1 {
 					c.Provide.MaxTime = 10 * time.Minute
