@@ -20,10 +20,10 @@ func ray(t Task) Program {
 		// Starling confines the containers: Ray's warnings about them do not apply.
 		"RAY_DISABLE_DOCKER_CPU_WARNING": "1",
 		// A provider's machine has other work: Ray's processes wait longer for each other.
-		"RAY_raylet_start_wait_time_s":         "300",
-		"RAY_agent_register_timeout_ms":        "300000",
+		"RAY_raylet_start_wait_time_s":         "900",
+		"RAY_agent_register_timeout_ms":        "900000",
 		"RAY_gcs_rpc_server_connect_timeout_s": "30",
-		"RAY_DASHBOARD_STARTUP_TIMEOUT_S":      "300", // or the head gives up its start
+		"RAY_DASHBOARD_STARTUP_TIMEOUT_S":      "900", // or the head gives up its start
 	}
 	for name, value := range rayTimes(t.rtt()) {
 		env[name] = value

@@ -382,7 +382,7 @@ func TestAgentError(t *testing.T) {
 		{exit, path, int64(len(log)) + 1, ExitPayment, "the light client ended", "its log is " + path},
 		{errors.New("killed"), path + ".none", 0, ExitFailed, "the light client ended", "its log is " + path + ".none"},
 	} {
-		if e := Explain(agentError(x.err, x.path, x.begin)); e.Code != x.code || e.Error() != x.text || e.Hint != x.hint {
+		if e := Explain((Background{Name: "light client"}).failure(x.err, x.path, x.begin)); e.Code != x.code || e.Error() != x.text || e.Hint != x.hint {
 			t.Errorf("%v from %d: code %d, %q, %q, want %d, %q, %q", x.err, x.begin, e.Code, e.Error(), e.Hint, x.code, x.text, x.hint)
 		}
 	}

@@ -1,12 +1,8 @@
 package cli
 
 import (
-	"bytes"
 	"context"
 	"errors"
-	"fmt"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"time"
@@ -24,8 +20,6 @@ const (
 	agentJoin = 5 * time.Second
 	// AgentIdle is the time after which an unused agent ends.
 	AgentIdle = 5 * time.Minute
-	// maxAgentLog is the size at which the log of earlier agents is renamed.
-	maxAgentLog = 10 << 20
 )
 
 // Light reports whether the command uses a light client instead of a peer, and returns its entry peers.
@@ -149,39 +143,8 @@ func (a *App) Introduced() error {
 	return err
 }
 
-// Answering returns the API of a running peer or agent on home, or nil if none answers.
-func Answering(ctx context.Context, home string) *api.Client {
-	c, err := api.Dial(home, config.FileAPI)
-	if err != nil {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
-	defer cancel()
-	if _, err := api.GetNode.Call(ctx, c, api.None{}); err != nil {
-		return nil
-	}
-	return c
-}
-
 // startAgent runs this program's `client serve` in the background and waits until it answers.
 func (a *App) startAgent(ctx context.Context, home string, peers []string) (*api.Client, error) {
-	self, err := os.Executable()
-	if err != nil {
-		return nil, fmt.Errorf("finding this program: %w", err)
-	}
-	path := filepath.Join(home, agentLog)
-	if st, err := os.Stat(path); err == nil && st.Size() > maxAgentLog {
-		_ = os.Rename(path, path+".old")
-	}
-	log, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-	if err != nil {
-		return nil, fmt.Errorf("starting the light client: %w", err)
-	}
-	defer log.Close()
-	begin, err := log.Seek(0, 2)
-	if err != nil {
-		return nil, fmt.Errorf("starting the light client: %w", err)
-	}
 	args := []string{"client", "serve", "--home", home, "--peer", strings.Join(peers, ",")}
 	if a.Pin != "" {
 		args = append(args, "--genesis", a.Pin)
@@ -192,52 +155,5 @@ func (a *App) startAgent(ctx context.Context, home string, peers []string) (*api
 	if a.Direct {
 		args = append(args, "--direct")
 	}
-	cmd := exec.Command(self, args...)
-	cmd.Stdout, cmd.Stderr = log, log
-	detach(cmd)
-	if err := cmd.Start(); err != nil {
-		return nil, fmt.Errorf("starting the light client: %w", err)
-	}
-	ended := make(chan error, 1)
-	go func() { ended <- cmd.Wait() }()
-	ctx, cancel := context.WithTimeout(ctx, agentStart)
-	defer cancel()
-	for {
-		if c := Answering(ctx, home); c != nil {
-			return c, nil
-		}
-		select {
-		case <-ctx.Done():
-			return nil, &Error{Code: ExitUnreachable, Err: fmt.Errorf("the light client does not answer: %w",
-				ctx.Err()), Hint: "its log is " + path}
-		case err := <-ended:
-			if c := Answering(ctx, home); c != nil { // another command started an agent first
-				return c, nil
-			}
-			return nil, agentError(err, path, begin)
-		case <-time.After(50 * time.Millisecond):
-		}
-	}
-}
-
-// agentError returns the last error of an agent, with its exit code.
-func agentError(err error, path string, begin int64) error {
-	e := &Error{Code: ExitFailed, Err: errors.New("the light client ended"), Hint: "its log is " + path}
-	if exit, ok := errors.AsType[*exec.ExitError](err); ok && exit.ExitCode() > 0 {
-		e.Code = ExitCode(exit.ExitCode())
-	}
-	b, err := ReadFile(path, 2*maxAgentLog)
-	if err != nil || int64(len(b)) < begin {
-		return e
-	}
-	for line := range bytes.Lines(b[begin:]) {
-		text := strings.TrimSpace(string(line))
-		if said, ok := strings.CutPrefix(text, "starling: "); ok {
-			e.Err = errors.New(said)
-		}
-		if hint, ok := strings.CutPrefix(text, "hint: "); ok {
-			e.Hint = hint
-		}
-	}
-	return e
+	return Background{Name: "light client", Home: home, Log: agentLog, Args: args, Patience: agentStart}.Start(ctx)
 }

@@ -122,7 +122,7 @@ func TestAgentIsStarted(t *testing.T) {
 	a, home := lightApp(t, entry)
 	a.Pin, a.PSK, a.Direct = "/g", "/k", true
 	log := filepath.Join(home, agentLog)
-	if err := os.WriteFile(log, make([]byte, maxAgentLog+1), 0o600); err != nil {
+	if err := os.WriteFile(log, make([]byte, maxLog+1), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	c, err := a.Client()
@@ -144,7 +144,7 @@ func TestAgentIsStarted(t *testing.T) {
 	if want := "--home " + home + " --peer " + entry + " --genesis /g --psk /k --direct"; err != nil || string(args) != want {
 		t.Errorf("started with %q, want %q, %v", args, want, err)
 	}
-	if old, err := os.Stat(log + ".old"); err != nil || old.Size() != maxAgentLog+1 {
+	if old, err := os.Stat(log + ".old"); err != nil || old.Size() != maxLog+1 {
 		t.Errorf("a long log is not put aside: %v", err)
 	}
 	again := appOf(map[string]string{"STARLING_PEER": entry})

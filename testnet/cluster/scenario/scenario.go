@@ -99,7 +99,7 @@ func Available() error {
 }
 
 // stepTime bounds one step. It is long, because nothing is measured by it and the machine may be busy.
-const stepTime = 15 * time.Minute
+const stepTime = 25 * time.Minute
 
 // Run runs the parts of the scenario in engines: ray, ray-all (with stopped engines), torchrun, mpi, dask. The rows are
 // the observations. It returns an error if the scenario failed to run, ErrUnavailable if this machine cannot run it.

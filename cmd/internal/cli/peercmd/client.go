@@ -3,10 +3,8 @@ package peercmd
 import (
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -126,24 +124,13 @@ used up. The jobs resume when the next command with --peer starts the client aga
 			if err != nil {
 				return err
 			}
-			client := cli.Answering(c.Context(), home)
-			if client == nil {
+			stopped, err := cli.StopIn(c.Context(), home)
+			if err != nil {
+				return err
+			}
+			if !stopped {
 				a.Say("no light client runs in %s", home)
 				return nil
-			}
-			p, err := os.FindProcess(client.PID())
-			if err == nil {
-				err = p.Signal(syscall.SIGTERM)
-			}
-			if err != nil {
-				return fmt.Errorf("stopping the light client: %w", err)
-			}
-			for cli.Answering(c.Context(), home) != nil {
-				select {
-				case <-c.Context().Done():
-					return c.Context().Err()
-				case <-time.After(20 * time.Millisecond):
-				}
 			}
 			a.Say("the light client is stopped")
 			return nil

@@ -73,14 +73,14 @@ func NewPeer(a *cli.App) *cobra.Command {
 	return cli.Noun(cli.GroupPeer, &cobra.Command{
 		Use:        "peer",
 		SuggestFor: []string{"peers"},
-		Short:      "Show this peer and others, block peers, make API keys",
+		Short:      "Show or stop this peer, show and block others, make API keys",
 		Long: `Shows the peer that runs in this home directory and other known peers: their connections and
 reputation. PEER is a peer id (12D3Koo…), a key, or the first eight characters of a key.`,
 		Example: `  starling peer status
   starling peer ls
   starling peer show 7xKX…gAsU
   starling peer block add 7xKX…gAsU --reason "lost three jobs"`,
-	}, newNode(a), peersLs(a), peersShow(a), newPeerPing(a), newBlock(a), newKey(a), newAPI(a))
+	}, newNode(a), newStop(a), peersLs(a), peersShow(a), newPeerPing(a), newBlock(a), newKey(a), newAPI(a))
 }
 
 func newPeerPing(a *cli.App) *cobra.Command {

@@ -7,8 +7,10 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/starling-network/starling/cmd/internal/cli"
 	"github.com/starling-network/starling/node"
@@ -20,13 +22,15 @@ import (
 func NewUp(a *cli.App) *cobra.Command {
 	var d daemon
 	var once node.Once
+	background := false
 	c := &cobra.Command{
 		Use:        "up",
 		SuggestFor: []string{"serve"},
 		Short:      "Run the peer",
 		Long: `Runs the peer of the home directory until it is interrupted: it joins the network, sells units as
 config.yaml defines, buys for its user, and answers the other commands on a unix socket. Running leases and debts
-survive a restart.
+survive a restart. --detach runs the peer in the background, with its log in peer.log of the home directory;
+"starling peer stop" ends it.
 
 The section egress of config.yaml sets the network access of containers if their job requests it: none, an allowlist of
 names and addresses with ports, or the internet. They never reach this machine, its local network and mail servers. The
@@ -44,10 +48,14 @@ metrics.
   scrape_configs: [{job_name: starling, static_configs: [{targets: ["127.0.0.1:7070"]}]}]`,
 		Example: `  starling init --genesis network.json --solana-rpc https://rpc.example
   starling up
+  starling up -d
   starling up --log-level debug --log-format json 2> peer.log`,
 		GroupID: cli.GroupPeer,
 		Args:    cli.ExactArgs(0),
 		RunE: func(c *cobra.Command, _ []string) error {
+			if background {
+				return detachPeer(c, a)
+			}
 			if err := d.open(c.Context(), a, a.PeerHome); err != nil {
 				return err
 			}
@@ -67,8 +75,66 @@ metrics.
 		},
 	}
 	d.flags(c)
+	c.Flags().BoolVarP(&background, detachFlag, "d", false, "run in the background, with a log file")
 	c.Flags().BoolVar(&once.NoClusters, "no-clusters", false, "sell nothing to clusters (default: clusters.accept)")
 	return c
+}
+
+const (
+	detachFlag = "detach"
+	peerLog    = "peer.log"
+	peerStart  = time.Minute
+)
+
+// detachPeer runs the peer in the background, with the flags of this command, and returns when it answers.
+func detachPeer(c *cobra.Command, a *cli.App) error {
+	home, err := a.PeerHome()
+	if err != nil {
+		return err
+	}
+	if running := cli.Answering(c.Context(), home); running != nil {
+		return openError(home, fmt.Errorf("%w, pid %d", node.ErrRuns, running.PID()))
+	}
+	args := []string{"up", "--home", home}
+	c.Flags().Visit(func(f *pflag.Flag) {
+		if f.Name != detachFlag && f.Name != "home" {
+			args = append(args, "--"+f.Name+"="+f.Value.String())
+		}
+	})
+	peer, err := cli.Background{Name: "peer", Home: home, Log: peerLog, Args: args, Patience: peerStart}.Start(c.Context())
+	if err != nil {
+		return err
+	}
+	a.Say("the peer runs as process %d; its log is %s", peer.PID(), filepath.Join(home, peerLog))
+	return nil
+}
+
+func newStop(a *cli.App) *cobra.Command {
+	return &cobra.Command{
+		Use:   "stop",
+		Short: "Stop the peer",
+		Long: `Stops the peer of the home directory and waits for its end. Sold leases end, unless the peer starts again
+within their prepaid time; "starling provider drain --wait" avoids that. Jobs of the user resume with the next start.`,
+		Example: `  starling provider drain --wait
+  starling peer stop`,
+		Args: cli.ExactArgs(0),
+		RunE: func(c *cobra.Command, _ []string) error {
+			home, err := a.PeerHome()
+			if err != nil {
+				return err
+			}
+			stopped, err := cli.StopIn(c.Context(), home)
+			switch {
+			case err != nil:
+				return err
+			case !stopped:
+				a.Say("no peer runs in %s", home)
+			default:
+				a.Say("the peer is stopped")
+			}
+			return nil
+		},
+	}
 }
 
 // openError adds a hint to an error that keeps a peer from starting.
