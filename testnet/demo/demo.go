@@ -43,8 +43,11 @@ type Options struct {
 // The demonstration: number of workers, and the round in which a provider dies.
 const (
 	demoWorkers = 5
-	demoKillIn  = 2 // round, counted from 0
-	demoTime    = 25 * time.Minute // on a machine that is slow and busy; it is 1.5 on an idle one
+	// demoInterval is the metering interval in slots, 3 s. A provider that answers nothing for three of them is lost:
+	// five trainers on a slow machine keep their peers waiting for seconds.
+	demoInterval = 30
+	demoKillIn   = 2                // round, counted from 0
+	demoTime     = 25 * time.Minute // on a slow and busy machine
 )
 
 // Run starts five selling peers and a buying one, has them train a model, kills one of them in the middle, checks all
@@ -173,8 +176,8 @@ func (d *demo) start(ctx context.Context, o Options) (err error) {
 	d.title("2. The network: five selling peers, one buying peer, a local Solana")
 	d.net, err = testnet.Start(ctx, testnet.Options{
 		Dir: filepath.Join(d.dir, "demo"), Providers: demoWorkers, Buyers: 1, Units: 2, RPC: o.RPC, Binary: o.Binary,
-		Price: func(i int) string { return fmt.Sprintf("0.%02d", 30+2*i) },
-		Say:   func(format string, args ...any) { d.say("   "+format, args...) },
+		Price: func(i int) string { return fmt.Sprintf("0.%02d", 30+2*i) }, Interval: demoInterval,
+		Say: func(format string, args ...any) { d.say("   "+format, args...) },
 	})
 	if err != nil {
 		return err

@@ -102,7 +102,10 @@ func detachPeer(c *cobra.Command, a *cli.App) error {
 		}
 	})
 	peer, err := cli.Background{Name: "peer", Home: home, Log: peerLog, Args: args, Patience: peerStart}.Start(c.Context())
-	if err != nil {
+	switch {
+	case errors.Is(err, fs.ErrNotExist): // the home directory
+		return openError(home, err)
+	case err != nil:
 		return err
 	}
 	a.Say("the peer runs as process %d; its log is %s", peer.PID(), filepath.Join(home, peerLog))
