@@ -101,10 +101,10 @@ func (a *adversary) badQuotes(o market.Order, signer sign.Private) []struct {
 		{"a small-order key", "malformed", smallOrder(a.t, quote), offer, []string{"small order"}},
 		{"an expired quote", "expired", q(func(q *market.Quote) { q.Expires = time.Now().Add(-time.Minute) }), offer, []string{"expired"}},
 		{"another order's quote", "malformed", q(func(q *market.Quote) { q.Order[0] ^= 1 }), offer, []string{"answers order"}},
-		{"another key's quote", "malformed", a.quoteWith(o, signer, nil), offer, []string{"another one"}},
+		{"another key's quote", "malformed", a.quoteWith(o, signer, nil), offer, []string{"its offer is for"}},
 		{"no offer", "malformed", quote, nil, nil},
-		{"another key's offer", "malformed", quote, a.offerWith(signer, nil), []string{"another one"}},
-		{"another class's offer", "malformed", quote, of(func(o *market.Offer) { o.Class = "gpu/x" }), []string{"another one"}},
+		{"another key's offer", "malformed", quote, a.offerWith(signer, nil), []string{"its offer is for"}},
+		{"another class's offer", "malformed", quote, of(func(o *market.Offer) { o.Class = "gpu/x" }), []string{"its offer is for"}},
 		{"another network's offer", "malformed", quote, of(func(o *market.Offer) { o.GenesisHash[0] ^= 1 }), nil},
 		{"an expired offer", "malformed", quote, of(func(o *market.Offer) {
 			o.NotBefore, o.Expires = time.Now().Add(-time.Hour), time.Now().Add(-time.Minute)

@@ -45,7 +45,7 @@ func TestExtendRefused(t *testing.T) {
 			refuse: func(t *testing.T, p *Peer) error { return p.Node.Provider().Drain(t.Context()) },
 		},
 		{
-			name: "dearer", by: time.Minute, words: []string{"the lease is at 0.18", "by now 0.50"},
+			name: "dearer", by: time.Minute, words: []string{"got 0.18", "want at least 0.50"},
 			refuse: func(t *testing.T, p *Peer) error {
 				return p.Node.Provider().SetPrice(t.Context(), "cpu", 500_000)
 			},

@@ -63,7 +63,7 @@ func TestPromisedRefuses(t *testing.T) {
 		"three keys":        {escrow.MinResponseSlots, three, escrow.Funding{Opened: 5, Index: 255}, ""},
 		"a tree too large":  {escrow.MinResponseSlots, five, escrow.Funding{Opened: 5, Index: 8}, "could be claimed"},
 		"no such tranche":   {escrow.MinResponseSlots, keys, escrow.Funding{Opened: 5, Tranche: 1<<16 - 1}, "could be claimed"},
-		"too little time":   {escrow.MinResponseSlots - 1, keys, escrow.Funding{Opened: 5}, "95 slots for a provider to claim"},
+		"too little time":   {escrow.MinResponseSlots - 1, keys, escrow.Funding{Opened: 5}, "response slots: got 95"},
 		"not for this keys": {escrow.MinResponseSlots, market.KeySet{}, escrow.Funding{Opened: 5}, "voucher keys"},
 	} {
 		x := paidBy(c.response)

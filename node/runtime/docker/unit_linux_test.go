@@ -125,7 +125,7 @@ func TestEnginesThatWillNotDo(t *testing.T) {
 		"no limits":       {"1.41", func(i *system.Info) { i.PidsLimit = false }, "cannot limit"},
 		"seccomp off":     {"1.41", func(i *system.Info) { i.SecurityOptions = nil }, "seccomp"},
 		"unconfined":      {"1.41", func(i *system.Info) { i.SecurityOptions[0] = "name=seccomp,profile=unconfined" }, "seccomp"},
-		"strange mapping": {"1.41", func(i *system.Info) { i.SecurityOptions = append(i.SecurityOptions, "name=userns") }, "maps users"},
+		"strange mapping": {"1.41", func(i *system.Info) { i.SecurityOptions = append(i.SecurityOptions, "name=userns") }, "user mapping"},
 	} {
 		info := good()
 		test.change(&info)
