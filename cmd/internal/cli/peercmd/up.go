@@ -101,7 +101,8 @@ func detachPeer(c *cobra.Command, a *cli.App) error {
 			args = append(args, "--"+f.Name+"="+f.Value.String())
 		}
 	})
-	peer, err := cli.Background{Name: "peer", Home: home, Log: peerLog, Args: args, Patience: peerStart}.Start(c.Context())
+	background := cli.Background{Name: "peer", Home: home, Log: peerLog, Args: args, Patience: peerStart}
+	peer, err := background.Start(c.Context())
 	switch {
 	case errors.Is(err, fs.ErrNotExist): // the home directory
 		return openError(home, err)

@@ -3,6 +3,7 @@ package peercmd
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"reflect"
 	"regexp"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	"github.com/goccy/go-yaml"
 
 	"github.com/starling-network/starling/cmd/internal/cli"
+	"github.com/starling-network/starling/cmd/internal/cli/clitest"
 	"github.com/starling-network/starling/node"
 	"github.com/starling-network/starling/node/config"
 )
@@ -79,4 +81,21 @@ func TestConfigNamesEverySetting(t *testing.T) {
 		}
 	}
 	check("", reflect.TypeFor[config.Config](), all)
+}
+
+// In the background a peer is started only in a home directory, and stopped only where one runs.
+func TestUpInTheBackground(t *testing.T) {
+	t.Parallel()
+	home := t.TempDir()
+	code, _, text := clitest.Run(t, NewUp, "up", "-d", "--home", filepath.Join(home, "nothing"))
+	if code != int(cli.ExitUsage) || !strings.Contains(text, "hint: set the peer up with `starling init") {
+		t.Errorf("without a home directory: code %d, %q", code, text)
+	}
+	code, _, text = clitest.Run(t, NewPeer, "peer", "stop", "--home", home)
+	if code != 0 || !strings.Contains(text, "no peer runs in "+home) {
+		t.Errorf("without a peer: code %d, %q", code, text)
+	}
+	if entries, err := os.ReadDir(home); err != nil || len(entries) > 0 {
+		t.Errorf("the home directory has %v, %v", entries, err)
+	}
 }
