@@ -24,6 +24,8 @@ func ray(t Task) Program {
 		"RAY_agent_register_timeout_ms":        "900000",
 		"RAY_gcs_rpc_server_connect_timeout_s": "30",
 		"RAY_DASHBOARD_STARTUP_TIMEOUT_S":      "900", // or the head gives up its start
+		// The dashboard starts eight processes at once. If one takes longer, it hangs instead of ending.
+		"RAY_DASHBOARD_SUBPROCESS_MODULE_WAIT_READY_TIMEOUT": "600",
 	}
 	for name, value := range rayTimes(t.rtt()) {
 		env[name] = value
