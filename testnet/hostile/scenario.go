@@ -110,7 +110,8 @@ func (w *world) start(ctx context.Context) error {
 	}
 	w.net, err = testnet.Start(ctx, testnet.Options{
 		Dir: filepath.Join(w.Dir, "net"), Binary: w.Binary, Providers: sellers, Buyers: buyers, Units: units,
-		Chain: w.chain, Env: []string{"XDG_CACHE_HOME=" + filepath.Join(w.Dir, "cache")}, Say: w.Say,
+		Interval: 30, // 3 s: ten peers and the attacker share this machine
+		Chain:    w.chain, Env: []string{"XDG_CACHE_HOME=" + filepath.Join(w.Dir, "cache")}, Say: w.Say,
 		Place: func(i int) testnet.Place {
 			p := scenarios.At(sites[i], fmt.Sprintf("region-%d", i+1), "http://"+rpc)
 			if i < 3 {
