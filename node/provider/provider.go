@@ -16,6 +16,7 @@ package provider
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"math/bits"
@@ -214,7 +215,22 @@ func (p *Provider) Run(ctx context.Context) error {
 	}
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
-	defer p.keepBook(ctx, fail)()
+	keeping, stop := context.WithCancel(context.WithoutCancel(ctx)) // meters use the book longer than ctx
+	var book errgroup.Group
+	book.Go(func() error {
+		err := p.ledger.Run(keeping)
+		if err != nil {
+			fail(err)
+		}
+		return err
+	})
+	err := p.sell(ctx)
+	stop()
+	return errors.Join(err, book.Wait())
+}
+
+// sell sells until ctx ends. The lease book is being served.
+func (p *Provider) sell(ctx context.Context) error {
 	if err := p.ledger.Resumed(ctx); err != nil {
 		return fmt.Errorf("resuming leases: %w", err)
 	}
@@ -250,23 +266,6 @@ func (p *Provider) Run(ctx context.Context) error {
 	}
 	p.meters.Wait()
 	return err
-}
-
-// keepBook serves the lease book until the returned function is called: meters use it longer than ctx. fail gets the
-// error of a book that cannot be served.
-func (p *Provider) keepBook(ctx context.Context, fail context.CancelCauseFunc) (stop func()) {
-	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		if err := p.ledger.Run(ctx); err != nil {
-			fail(err)
-		}
-	}()
-	return func() {
-		cancel()
-		<-ended
-	}
 }
 
 // feeless returns the reason why no further lease can be sold because of missing fees: "" if one can.

@@ -97,7 +97,7 @@ func (b books) Step(now machine.Now, ev event) (next books, effects []effect, er
 		if ev.waits {
 			return b, nil, nil
 		}
-		effects, err = b.effects(nil, b.book.Resume())
+		effects, err = b.effects(nil, b.book.Resume(), now.Time)
 		return b, effects, err
 	}
 	return b, nil, nil
@@ -117,15 +117,7 @@ func (b books) step(now machine.Now, ev lease.Event) (books, []effect, error) {
 	if b.book, of, err = before.Step(now, ev); err != nil {
 		return b, nil, err
 	}
-	effects := []effect{noted{before, ev, of}}
-	for _, e := range of {
-		if e, ok := e.(lease.Unpaid); ok && b.counts {
-			var changes []lapses.Change
-			b.lapses, changes = b.lapses.Unpaid(e, now.Time)
-			effects = recorded(effects, changes)
-		}
-	}
-	effects, err = b.effects(effects, of)
+	effects, err := b.effects([]effect{noted{before, ev, of}}, of, now.Time)
 	return b, effects, err
 }
 
@@ -137,11 +129,16 @@ func recorded(effects []effect, changes []lapses.Change) []effect {
 	return effects
 }
 
-// effects appends the effects of the book after its step.
-func (b books) effects(effects []effect, of []lease.Effect) ([]effect, error) {
+// effects appends the effects of the book after its step, and counts units that were not paid for.
+func (b *books) effects(effects []effect, of []lease.Effect, now time.Time) ([]effect, error) {
 	for _, e := range of {
 		switch e := e.(type) {
 		case lease.Unpaid:
+			if b.counts {
+				var changes []lapses.Change
+				b.lapses, changes = b.lapses.Unpaid(e, now)
+				effects = recorded(effects, changes)
+			}
 		case lease.Persist:
 			raw, err := e.Record.Marshal()
 			if err != nil {

@@ -131,18 +131,20 @@ func (l *Ledger) Step(ctx context.Context, ev lease.Event) (lease.Effect, error)
 // Change replaces the book by one with other settings. Holds and leases must stay. Before Run the change is only
 // queued.
 func (l *Ledger) Change(f func(lease.Book) (lease.Book, error)) error {
-	if !l.begun.Load() {
-		return l.runner.Post(name, changed{f})
-	}
-	return l.ask(context.Background(), changed{f})
+	return l.set(context.Background(), changed{f})
 }
 
 // Paid forgets the lapses of a peer that paid. Before Run this is only queued.
 func (l *Ledger) Paid(ctx context.Context, peer sign.Key) error {
+	return l.set(ctx, paid{peer})
+}
+
+// set sends an event, and waits for its step unless Run has not begun.
+func (l *Ledger) set(ctx context.Context, ev event) error {
 	if !l.begun.Load() {
-		return l.runner.Post(name, paid{peer})
+		return l.runner.Post(name, ev)
 	}
-	return l.ask(ctx, paid{peer})
+	return l.ask(ctx, ev)
 }
 
 func (l *Ledger) ask(ctx context.Context, ev event) error {
