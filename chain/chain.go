@@ -138,7 +138,7 @@ type Block struct {
 // Blocks is a ledger that returns block hashes, the source of unpredictable draws.
 type Blocks interface {
 	// Block returns the first final block of slot from or a later one; slots may be empty. It returns ErrNotFound if
-	// there is none yet.
+	// no such block is final yet.
 	Block(ctx context.Context, from market.Slot) (Block, error)
 }
 

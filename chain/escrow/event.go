@@ -81,7 +81,7 @@ type (
 	}
 )
 
-// SignResult is one transaction, or the reason why there is none.
+// SignResult is a signed transaction, or the error of signing it.
 type SignResult struct {
 	No      uint32
 	Tx      chain.Prepared

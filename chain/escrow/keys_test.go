@@ -13,13 +13,13 @@ import (
 )
 
 // A key set that market refuses is not one of a record.
-func TestCheckKeys(t *testing.T) {
+func TestKeySets(t *testing.T) {
 	t.Parallel()
 	var keys []sign.Key
 	for n := range market.MaxVoucherKeys {
 		keys = append(keys, escrowtest.Key(string(rune('a'+n))))
 		ks, err := market.NewKeySet(uint8(n/2+1), keys...)
-		if err != nil || !escrow.CheckKeys(ks) {
+		if err != nil || ks.Validate() != nil {
 			t.Fatalf("%d keys: %v", n+1, err)
 		}
 		for name, bad := range map[string]market.KeySet{
@@ -30,7 +30,7 @@ func TestCheckKeys(t *testing.T) {
 			"too many":       {Threshold: 1, Keys: make([]sign.Key, market.MaxVoucherKeys+1)},
 			"very many":      {Threshold: 1, Keys: make([]sign.Key, 257)},
 		} {
-			if escrow.CheckKeys(bad) {
+			if bad.Validate() == nil {
 				t.Errorf("%s beside %d keys: accepted", name, n+1)
 			}
 		}

@@ -87,12 +87,3 @@ func UnmarshalRecord(b []byte, record any) error {
 	}
 	return nil
 }
-
-// CheckKeys reports whether a record's key set is one that market takes.
-func CheckKeys(ks market.KeySet) bool {
-	if len(ks.Keys) > market.MaxVoucherKeys {
-		return false
-	}
-	_, err := market.UnmarshalKeySet(ks.Marshal())
-	return err == nil
-}

@@ -43,7 +43,7 @@ func EpochOf(v account.Votes, slots, n uint64) (Epoch, error) {
 	return e, nil
 }
 
-// Last returns the number of the newest epoch that has ended at a slot; false if there is none.
+// Last returns the number of the newest epoch that has ended at a slot; false before the first end.
 func Last(v account.Votes, now market.Slot) (uint64, bool) {
 	if !v.On() || uint64(now) < v.EpochEnd(0) {
 		return 0, false

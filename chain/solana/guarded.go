@@ -20,8 +20,8 @@ import (
 )
 
 // Guarded reads a final claim of this network under a voucher of several keys, if an endpoint still has its
-// transaction; escrow and tranche may be closed since. It returns chain.ErrNotFound if there is none, and
-// chain.ErrMalformed if the transaction is not such a claim.
+// transaction; escrow and tranche may be closed since. It returns chain.ErrNotFound if no endpoint has it,
+// and chain.ErrMalformed if the transaction is not such a claim.
 func (l *History) Guarded(ctx context.Context, id sign.Signature) (rewards.Guarded, error) {
 	if l.cfg.Program.IsZero() {
 		return rewards.Guarded{}, errProgram

@@ -76,7 +76,7 @@ func (l *Accounts) Escrows(ctx context.Context, buyer sign.Key) ([]Found, error)
 }
 
 // Anchored reads the anchor of a batch root of receipts by an authority, confirmed. It returns chain.ErrNotFound if
-// there is none.
+// the root is not anchored.
 func (l *Accounts) Anchored(ctx context.Context, authority sign.Key, root sign.Hash) (account.Anchored, error) {
 	if l.cfg.Program.IsZero() {
 		return account.Anchored{}, errProgram

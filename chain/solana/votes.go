@@ -58,7 +58,7 @@ func (l *Accounts) ballotAt(at sign.Key, a cluster.Held) (account.Ballot, error)
 }
 
 // Voted reads the vote of a provider, by its registration's address, on a topic, confirmed. It returns
-// chain.ErrNotFound if there is none, or its note no longer exists.
+// chain.ErrNotFound if the provider has not voted, or the vote account is closed.
 func (l *Accounts) Voted(ctx context.Context, topic sign.Hash, provider sign.Key) (account.Vote, error) {
 	at := account.VoteAddress(l.cfg.Program, topic, provider)
 	a, _, err := l.account(ctx, at)
@@ -73,7 +73,7 @@ func (l *Accounts) Voted(ctx context.Context, topic sign.Hash, provider sign.Key
 }
 
 // Payout reads the accepted payout of a source for an epoch, and the slot of that state, confirmed. It returns
-// chain.ErrNotFound if there is none, or it has ended.
+// chain.ErrNotFound if no payout was accepted, or it has ended.
 func (l *Accounts) Payout(ctx context.Context, source uint8, epoch uint64) (account.Payout, market.Slot, error) {
 	a, slot, err := l.account(ctx, account.PayoutAddress(l.cfg.Program, l.cfg.Network, source, epoch))
 	if err != nil {
@@ -126,7 +126,7 @@ func (l *Accounts) payoutAt(a cluster.Held, source uint8, epoch uint64) (account
 	return p, nil
 }
 
-// Holds is the balance of the token account at an address, confirmed; 0 if there is none.
+// Holds is the balance of the token account at an address, confirmed; 0 if it is no token account.
 func (l *Accounts) Holds(ctx context.Context, at sign.Key) (uint64, error) {
 	accounts, err := l.accounts(ctx, solanago.PublicKey(at))
 	if err != nil || accounts[0] == nil || accounts[0].Owner != solanago.TokenProgramID {
@@ -136,7 +136,8 @@ func (l *Accounts) Holds(ctx context.Context, at sign.Key) (uint64, error) {
 	return uint64(a.amount), err
 }
 
-// account reads an account that the endpoints agree on, confirmed. It returns chain.ErrNotFound if there is none.
+// account reads an account that the endpoints agree on, confirmed. It returns chain.ErrNotFound if no account is
+// at the address.
 func (l *Accounts) account(ctx context.Context, at sign.Key) (cluster.Held, market.Slot, error) {
 	if l.cfg.Program.IsZero() {
 		return cluster.Held{}, 0, errProgram

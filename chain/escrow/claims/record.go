@@ -76,9 +76,8 @@ func Restore(b []byte, net escrow.Net, when escrow.When, p escrow.Params) (Claim
 		return Claims{}, fmt.Errorf("%w: claims of %d bytes, version %d: %s", market.ErrMalformed, len(b), r.Version,
 			what)
 	}
-	core := r.Core.Marshal()
-	if _, err := market.UnmarshalLeaseCore(core[:]); err != nil || r.Version != recordVersion || r.End > endLost ||
-		!escrow.CheckKeys(r.Keys) || len(r.LostBy) > escrow.MaxReason {
+	if r.Version != recordVersion || r.Core.Validate() != nil || r.Keys.Validate() != nil || r.End > endLost ||
+		len(r.LostBy) > escrow.MaxReason {
 		return bad("lease, keys or end")
 	}
 	c := Claims{

@@ -92,7 +92,7 @@ func restore(b []byte, net escrow.Net, p escrow.Params, hires bool) (Deposit, er
 		closed: r.Closed, deadline: r.Deadline, final: r.Final, landed: r.Landed, refunded: r.Refunded,
 	}}
 	d.opened = r.Opened
-	ok := r.Version == recordVersion && hires != r.Hirer.IsZero() && escrow.CheckKeys(r.Deal.Keys) &&
+	ok := r.Version == recordVersion && hires != r.Hirer.IsZero() &&
 		len(r.Batches) <= maxBatches && d.check() == nil
 	for i := 0; ok && i < len(r.Batches); i++ {
 		var batch batch

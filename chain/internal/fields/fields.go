@@ -89,14 +89,3 @@ func (r *Reader) Zeros(n int) {
 
 // Done reports whether every field was there and none failed, and no byte is left.
 func (r *Reader) Done() bool { return !r.Bad && len(r.Rest) == 0 }
-
-// Count bounds the number of elements that follow: more than limit fail, and none are read then.
-func (r *Reader) Count(n, limit int) int {
-	if r.Fail(n > limit); r.Bad {
-		return 0
-	}
-	return n
-}
-
-// Bytes returns the next n bytes, at most limit.
-func (r *Reader) Bytes(n, limit int) []byte { return r.Take(r.Count(n, limit)) }

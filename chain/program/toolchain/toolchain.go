@@ -58,7 +58,7 @@ func Dir() (string, error) {
 	return filepath.Join(base, "starling", "rust"), nil
 }
 
-// Find finds the compiler in the cache and reads its version. It returns ErrMissing if there is none.
+// Find finds the compiler in the cache and reads its version. It returns ErrMissing if the cache has no compiler.
 func Find(ctx context.Context) (*Toolchain, error) {
 	root, err := Dir()
 	if err != nil {
