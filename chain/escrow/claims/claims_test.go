@@ -248,6 +248,27 @@ func TestAccountIsOpenedApart(t *testing.T) {
 	}
 }
 
+// A fork takes away the opening of the payout's account and the claim after it. The account is opened first again: a
+// claim that comes before it fails, which could be final only when the money has been taken back.
+func TestForkedAccountIsOpenedFirst(t *testing.T) {
+	t.Parallel()
+	l := begin(t, 129, 200, "buyer")
+	l.pass(30, always)
+	l.keep(l.voucher(1, 20, verify.VoucherFinal), 200)
+	confirmed := func() bool { return l.chain.Tip.Tranches[l.tranche()].Leaves[0].Paid == 200 }
+	l.until("confirmed", 20, confirmed)
+	l.chain.Fork(2, false)
+	l.chain.Pool = nil
+	l.pass(6, always)
+	if !confirmed() || l.m.Reason() != "" {
+		t.Errorf("confirmed %v, reason %q", confirmed(), l.m.Reason())
+	}
+	l.until("settled", 30, l.isOver)
+	if l.opened != 1 || len(l.claimed) != 2 { // the first did not fit beside the opening
+		t.Errorf("opened %d times, signed %d claims", l.opened, len(l.claimed))
+	}
+}
+
 // Final events come again after a restart, once.
 func TestEventsAreRepeated(t *testing.T) {
 	t.Parallel()

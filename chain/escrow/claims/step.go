@@ -55,13 +55,20 @@ func (c *Claims) apply(now time.Time, ev escrow.Event) (change bool, effects []e
 		change, effects = c.looked(now, ev)
 		return change, effects, nil
 	case escrow.Ticked:
-		return false, append(effects, c.tick(now, always)...), nil
+		return false, append(effects, c.tick(now, sends(&c.queue))...), nil
 	}
 	return false, nil, fmt.Errorf("%w: claims take no %T", escrow.ErrEvent, ev)
 }
 
-// always reports that any transaction is still worth sending.
-func always(escrow.Task) bool { return true }
+// sends reports whether a task's transaction is to be sent now. A claim is not, unless its payout's account and its
+// lookup table are there: both can have been in a block that was forked away, and a claim that fails in a block is not
+// replaced before that block is final.
+func sends(q *escrow.Queue) func(escrow.Task) bool {
+	stands := func(k escrow.TaskKind) bool { return !q.UnderKind(k) || q.UnderState(k, chain.Confirmed) }
+	return func(t escrow.Task) bool {
+		return t.Kind != escrow.TaskClaim || stands(escrow.TaskOpenToken) && stands(escrow.TaskMakeTable)
+	}
+}
 
 // tick emits the due sends and looks.
 func (c *Claims) tick(now time.Time, send func(escrow.Task) bool) []escrow.Effect {
@@ -92,7 +99,7 @@ func (c *Claims) look() []escrow.Effect {
 }
 
 func (c *Claims) signed(now time.Time, ev escrow.Signed) (change bool, effects []escrow.Effect) {
-	effects, change, tooLong := c.queue.Signed(now, c.params, ev, always)
+	effects, change, tooLong := c.queue.Signed(now, c.params, ev, sends(&c.queue))
 	c.table.unsigned(&c.queue)
 	for _, t := range tooLong {
 		if t.Kind == escrow.TaskClaim && !c.apart { // once more, in two
@@ -123,7 +130,7 @@ func (c *Claims) pushed(now time.Time, ev escrow.Pushed) (change bool, effects [
 	if o.Known && kind == escrow.TaskOpenToken && o.Tx.State == chain.Confirmed {
 		c.open = true
 	}
-	if o.Over && kind == escrow.TaskClaim && !final {
+	if o.Over && (kind == escrow.TaskClaim || kind == escrow.TaskOpenToken) && !final {
 		c.open = false
 	}
 	if o.Known || o.Over {
