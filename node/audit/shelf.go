@@ -3,6 +3,7 @@ package audit
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -12,6 +13,7 @@ import (
 	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/device"
 	"github.com/starling-network/starling/node/journal"
 	"github.com/starling-network/starling/node/proof"
 	"github.com/starling-network/starling/verify/audit"
@@ -136,8 +138,12 @@ func (s *Shelf) openPast(ctx context.Context) error {
 
 func pastKey(p Past) string { return fmt.Sprintf("%s/%016x", p.Unit, uint64(p.Window)) }
 
-// Put keeps how a unit did, and its record when it passed.
+// Put keeps the result of a unit's audit, and its record when it passed. If the unit's device was closed during the
+// audit, a program had the unit: a leased unit need not answer, so nothing is kept.
 func (s *Shelf) Put(ctx context.Context, r Result, window audit.Window, at time.Time) error {
+	if errors.Is(r.Err, device.ErrClosed) {
+		return nil
+	}
 	p := Past{Unit: r.Unit.ID, Class: r.Unit.Class, Window: window, At: at}
 	var record []byte
 	if r.Err != nil {

@@ -2,12 +2,14 @@ package audit
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/device"
 	"github.com/starling-network/starling/node/nodepb"
 	"github.com/starling-network/starling/node/store"
 	"github.com/starling-network/starling/verify/audit"
@@ -50,6 +52,8 @@ func TestStandingOnTheShelf(t *testing.T) {
 	put(passed, 7, audit.Listed, audit.Committee)
 	put(Result{Unit: claim, Err: errors.New("no committee")}, 8, audit.Suspended, audit.Committee)
 	put(passed, 10, audit.Listed, audit.Committee)
+	taken := fmt.Errorf("unit: %w", device.ErrClosed) // by a program that started: a leased unit need not answer
+	put(Result{Unit: claim, Err: taken, Broken: 1}, 11, audit.Listed, audit.Committee)
 	put(failed, 11, audit.Suspended, audit.Appeal)
 	put(failed, 11, audit.Suspended, audit.Appeal) // a window counts once
 	put(passed, 12, audit.Listed, audit.Committee)

@@ -33,8 +33,10 @@ func (d *Devices) Names(units []market.UnitID) (ids, names []string, err error) 
 	return d.gpus.Devices(units)
 }
 
-// Evict closes the devices of units that are leased, so that their memory is free.
-func (d *Devices) Evict(units []market.UnitID) { d.Cache.Evict(units) }
+// Evict closes the devices of units that are leased, so that their memory is free, once no audit uses them.
+func (d *Devices) Evict(ctx context.Context, units []market.UnitID) error {
+	return d.Cache.Evict(ctx, units)
+}
 
 // Health returns the state of the hardware of units.
 func (d *Devices) Health(ctx context.Context, units []market.UnitID) (exclusive.Snapshot, error) {

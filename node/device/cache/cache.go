@@ -1,8 +1,9 @@
 // Package cache keeps the devices of idle GPUs open from one audit to the next, so their datasets stay in memory:
 // filling one takes seconds, and an idle GPU's memory is not needed. A program that starts on a unit gets its memory
-// first.
+// first. If the unit answers an audit at that moment, the program waits for its end: an audit that broke off would count
+// against the provider, and a buyer could have it break off at will.
 //
-//	           window                 a program starts
+//	           window                 a program starts, and no audit uses the device
 //	closed ────────────▶ open, filled ────────────────▶ taken, until the unit is idle again
 //	                          ▲ │ window: filled already
 //	                          └─┘
@@ -13,12 +14,17 @@ import (
 	"errors"
 	"log/slog"
 	"sync"
+	"time"
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/device"
 	"github.com/starling-network/starling/verify/challenge"
 )
+
+// maxWait bounds how long a program waits for an audit of its units: an audit fills a dataset, and has two attempts of
+// some seconds.
+const maxWait = time.Minute
 
 // Cache is the devices of a peer's idle GPUs.
 type Cache struct {
@@ -54,12 +60,16 @@ func (k *Cache) Idle(units []market.Unit) {
 	k.drop(out)
 }
 
-// Take returns a unit's device, and opens it if it is not open. It returns an error if a program has begun on the unit.
+// Take returns a unit's device, and opens it if it is not open. It is in use until it is closed. Take returns an error
+// if a program has begun on the unit.
 func (k *Cache) Take(
 	ctx context.Context, u market.Unit, open func() (device.Device, error),
 ) (device.Device, error) {
 	k.mu.Lock()
 	d := k.open[u.ID]
+	if d != nil {
+		d.users++
+	}
 	k.mu.Unlock()
 	if d != nil {
 		return d, nil
@@ -68,7 +78,7 @@ func (k *Cache) Take(
 	if err != nil {
 		return nil, err
 	}
-	d = &cached{Device: x, unit: u.ID, of: k}
+	d = &cached{Device: x, unit: u.ID, of: k, users: 1, idle: make(chan struct{})}
 	k.mu.Lock()
 	taken := k.taken[u.ID] || ctx.Err() != nil
 	if !taken {
@@ -81,14 +91,34 @@ func (k *Cache) Take(
 	return d, nil
 }
 
-// Evict frees the memory of units for programs that begin on them.
-func (k *Cache) Evict(units []market.UnitID) {
+// Evict frees the memory of units for programs that begin on them. It waits until no audit uses it, for a minute at
+// most. It returns the error of ctx.
+func (k *Cache) Evict(ctx context.Context, units []market.UnitID) error {
 	k.mu.Lock()
+	var busy []chan struct{}
 	for _, id := range units {
 		k.taken[id] = true
+		if d := k.open[id]; d != nil && d.users > 0 {
+			busy = append(busy, d.idle)
+		}
 	}
 	k.mu.Unlock()
+	if len(busy) > 0 {
+		k.log.Info("a program waits for the audit of its units")
+	}
+	late := time.NewTimer(maxWait)
+	defer late.Stop()
+	for _, idle := range busy {
+		select {
+		case <-idle:
+		case <-late.C:
+			late.Reset(0)
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
 	k.drop(units)
+	return nil
 }
 
 // drop closes devices that are open.
@@ -123,10 +153,22 @@ type cached struct {
 	device.Device
 	unit market.UnitID
 	of   *Cache
+
+	// Under the cache's mu:
+	users int
+	idle  chan struct{} // closed when there are no users left, and made again for the next
 }
 
 // Close keeps it.
-func (*cached) Close() error { return nil }
+func (d *cached) Close() error {
+	d.of.mu.Lock()
+	defer d.of.mu.Unlock()
+	if d.users--; d.users == 0 {
+		close(d.idle)
+		d.idle = make(chan struct{})
+	}
+	return nil
+}
 
 func (d *cached) seen(err error) error {
 	if errors.Is(err, device.ErrClosed) {

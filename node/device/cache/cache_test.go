@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"testing"
+	"time"
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
@@ -66,7 +67,10 @@ func TestKept(t *testing.T) {
 		t.Errorf("the dataset is not there in the next window: %v", err)
 	}
 	want("two windows", 1, 0)
-	k.Evict([]market.UnitID{unit.ID, {9}})
+	evict := func(ctx context.Context) error { return k.Evict(ctx, []market.UnitID{unit.ID, {9}}) }
+	if err := errors.Join(d.Close(), evict(ctx)); err != nil {
+		t.Fatal(err)
+	}
 	want("a program starts", 1, 1)
 	if _, err := k.Take(ctx, unit, open); err == nil {
 		t.Error("a unit that a program has is audited")
@@ -86,4 +90,46 @@ func TestKept(t *testing.T) {
 	take()
 	k.Close()
 	want("the end", 5, 5)
+}
+
+// A program that starts on a unit during its audit waits for the audit, so that no buyer can break it off. It waits no
+// longer than its own life.
+func TestAttackSaleDuringAudit(t *testing.T) {
+	t.Parallel()
+	k := New(slog.New(slog.DiscardHandler))
+	unit, closed := market.Unit{ID: market.UnitID{1}, Class: "gpu/h100"}, 0
+	k.Idle([]market.Unit{unit})
+	open := func() (device.Device, error) {
+		return &counted{Device: cpu.New(cpu.Config{Memory: 1 << 20, Threads: 1}), closed: &closed}, nil
+	}
+	var audits []device.Device
+	for range 2 {
+		d, err := k.Take(t.Context(), unit, open)
+		if err != nil {
+			t.Fatal(err)
+		}
+		audits = append(audits, d)
+	}
+	gone, leave := context.WithCancel(t.Context())
+	leave()
+	if err := k.Evict(gone, []market.UnitID{unit.ID}); !errors.Is(err, context.Canceled) || closed != 0 {
+		t.Errorf("a program that ended: %v, closed %d times", err, closed)
+	}
+	done := make(chan error, 1)
+	go func() { done <- k.Evict(t.Context(), []market.UnitID{unit.ID}) }()
+	time.Sleep(10 * time.Millisecond) // for a program that does not wait
+	for i, d := range audits {
+		select {
+		case err := <-done:
+			t.Fatalf("the program started with %d audits under way: %v", len(audits)-i, err)
+		default:
+		}
+		of := device.Dataset{Seed: sign.Hash{1}, Cells: 64, Work: 2}
+		if err := errors.Join(d.Fill(t.Context(), of), d.Close()); err != nil {
+			t.Errorf("audit %d: %v", i, err)
+		}
+	}
+	if err := <-done; err != nil || closed != 1 {
+		t.Errorf("after the audits: %v, closed %d times", err, closed)
+	}
 }

@@ -48,7 +48,6 @@ type Eviction struct{ Devices Devices }
 var _ executor.Prestart = Eviction{}
 
 // Prestart implements executor.Prestart.
-func (v Eviction) Prestart(_ context.Context, e *executor.Execution, _ *executor.Launch) error {
-	v.Devices.Evict(e.Units)
-	return nil
+func (v Eviction) Prestart(ctx context.Context, e *executor.Execution, _ *executor.Launch) error {
+	return v.Devices.Evict(ctx, e.Units)
 }

@@ -33,8 +33,8 @@ import (
 type Devices interface {
 	// Names returns the devices of units, for the container engine and for people.
 	Names(units []market.UnitID) (ids, names []string, err error)
-	// Evict releases the memory of units that others hold.
-	Evict(units []market.UnitID)
+	// Evict releases the memory of units that others hold. It may wait for an audit. It returns the error of ctx.
+	Evict(ctx context.Context, units []market.UnitID) error
 	// Health returns the state of the hardware of units: everything of a snapshot but its subject.
 	Health(ctx context.Context, units []market.UnitID) (exclusive.Snapshot, error)
 }

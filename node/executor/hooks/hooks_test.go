@@ -103,10 +103,11 @@ func (m *machine) Names([]market.UnitID) (ids, names []string, err error) {
 	return []string{"GPU-1"}, m.names, nil
 }
 
-func (m *machine) Evict([]market.UnitID) {
+func (m *machine) Evict(context.Context, []market.UnitID) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.evicted++
+	return nil
 }
 
 func (m *machine) Health(context.Context, []market.UnitID) (exclusive.Snapshot, error) {

@@ -180,7 +180,7 @@ func (peerKeys) Member(h market.HoldID) cluster.PrivateKey { return cluster.Memb
 type machine struct{}
 
 func (machine) Names([]market.UnitID) (ids, names []string, err error) { return nil, nil, nil }
-func (machine) Evict([]market.UnitID)                                  {}
+func (machine) Evict(context.Context, []market.UnitID) error           { return nil }
 func (machine) Open([]byte, market.LeaseID) ([]byte, error)            { return nil, errors.New("no secrets") }
 func (machine) Health(context.Context, []market.UnitID) (exclusive.Snapshot, error) {
 	return exclusive.Snapshot{}, errors.New("no health")
