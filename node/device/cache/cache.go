@@ -1,9 +1,9 @@
 // Package cache keeps the devices of idle GPUs open from one audit to the next, so their datasets stay in memory:
 // filling one takes seconds, and an idle GPU's memory is not needed. A program that starts on a unit gets its memory
-// first. If the unit answers an audit at that moment, the program waits for its end: an audit that broke off would count
-// against the provider, and a buyer could have it break off at will.
+// first. If the unit answers an audit at that moment, the program waits for its end: an audit that broke off would
+// count against the provider, and a buyer could have it break off at will.
 //
-//	           window                 a program starts, and no audit uses the device
+//	           window                 a program starts, after the audit
 //	closed ────────────▶ open, filled ────────────────▶ taken, until the unit is idle again
 //	                          ▲ │ window: filled already
 //	                          └─┘
