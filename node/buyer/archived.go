@@ -60,7 +60,7 @@ func (b retiring) hasEnded() {
 }
 
 // tidy removes ended jobs from memory, the oldest first, until the remaining ones have at most keep ranks together. A
-// job whose money can still move stays. It must not run twice at a time.
+// job whose money can still move, or counts against today's limits by a change, stays. It must not run twice at a time.
 func (b retiring) tidy(ctx context.Context, keep int) error {
 	ranks := 0
 	var old []*supervisor
@@ -76,7 +76,11 @@ func (b retiring) tidy(ctx context.Context, keep int) error {
 	if ranks <= keep+keep/8 { // many leave at once
 		return nil
 	}
-	old = slices.DeleteFunc(old, func(s *supervisor) bool { return !s.over() || !s.Settled() })
+	today := spend.DayOf(time.Now())
+	old = slices.DeleteFunc(old, func(s *supervisor) bool {
+		raised := s.Peek().Raised // the archive does not have it
+		return !s.over() || !s.Settled() || raised != nil && spend.DayOf(raised.At) == today
+	})
 	for batch := range slices.Chunk(old, leaveBatch) {
 		if err := b.leave(ctx, batch); err != nil {
 			return err

@@ -345,10 +345,8 @@ func TestPastJobs(t *testing.T) {
 		if err := b.Stop(t.Context(), pastID(3)); err != nil {
 			t.Errorf("%s: a past job is stopped: %v", name, err)
 		}
-		b.mu.Lock()
 		j, ok, err := b.submitted(t.Context(), "ci/again")
 		_, none, no := b.submitted(t.Context(), "ci/other")
-		b.mu.Unlock()
 		if !ok || err != nil || j.ID != pastID(3) || none || no != nil {
 			t.Errorf("%s: submitted again it is %s, %v; another: %v, %v", name, j.ID, err, none, no)
 		}

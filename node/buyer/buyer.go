@@ -33,6 +33,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/singleflight"
+
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/buyer/access"
@@ -70,7 +72,7 @@ type Buyer struct {
 	leases   *leases.Book
 	// executions reaches running programs.
 	executions *executions.Client
-	pay        payments
+	pay        pay.Service
 	runner     *run.Runner // of the jobs
 	rooms      rooms
 	news       *news.News
@@ -81,6 +83,10 @@ type Buyer struct {
 	ctx     context.Context           // of Run; nil before
 	closing bool                      // Run ends: nothing new begins
 	drafted map[market.HoldID]promise // leases being signed
+	taking  map[string]Job            // new jobs that are not among the jobs yet
+	raises  map[*raise]bool           // changes of jobs being journalled
+	submits singleflight.Group        // by idempotency key
+	takeUp  chan struct{}             // holds one while a guarded job is taken up
 	wg      sync.WaitGroup
 
 	ended    chan struct{} // holds one when a job has ended
@@ -93,8 +99,8 @@ func New(ctx context.Context, cfg Config) (*Buyer, error) {
 	b := &Buyer{
 		cfg: cfg, domain: cfg.Genesis.Domain(), tag: cfg.Genesis.Tag(),
 		catalogue: catalogue{self: cfg.Key.Key(), files: cfg.Files, log: cfg.Log, jobs: map[string]*supervisor{}},
-		drafted:   map[market.HoldID]promise{}, ended: make(chan struct{}, 1),
-		removals: make(chan *removal),
+		drafted:   map[market.HoldID]promise{}, taking: map[string]Job{}, raises: map[*raise]bool{},
+		takeUp: make(chan struct{}, 1), ended: make(chan struct{}, 1), removals: make(chan *removal),
 	}
 	b.leases = leases.New(leases.Config{
 		Host: cfg.Host, Genesis: cfg.Genesis, Store: cfg.Store, Clock: cfg.Slots, Observer: keeping{b}, Tasks: &b.wg,

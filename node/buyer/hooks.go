@@ -1,9 +1,6 @@
 package buyer
 
-import (
-	"context"
-	"fmt"
-)
+import "context"
 
 // hooks has the secrets of webhooks. It implements news.Secrets.
 type hooks struct{ *Buyer }
@@ -14,13 +11,5 @@ func (b hooks) HookSecret(ctx context.Context, id string, hook int) ([]byte, err
 	if err != nil {
 		return nil, err
 	}
-	v, err := b.secrets.Values(ctx, s.Snapshot())
-	if err != nil {
-		return nil, err
-	}
-	secret := v.Webhooks[hook]
-	if len(secret) == 0 {
-		return nil, fmt.Errorf("webhook %d of job %s has no secret", hook, id)
-	}
-	return secret, nil
+	return b.secrets.Hook(ctx, s.Snapshot(), hook)
 }

@@ -20,42 +20,52 @@ import (
 type spending struct{ *Buyer }
 
 // counts returns the cost of a job against the limits of the day of its submission: its maximum cost until it ends, and
-// then the money spent.
+// then the money spent. b.mu is held.
 func (b spending) counts(j Job) market.Amount {
 	if j.State.Ended() {
 		return b.spent(j)
 	}
-	most, err := record.MostCost(j.Spec)
+	spec := j.Spec
+	spec.Count = max(spec.Count, uint32(len(j.Ranks))) // a cluster that grows has ranks for its new members
+	most, err := record.MostCost(spec)
 	if err != nil {
-		return j.Spec.Payment.Budget
+		most = spec.Payment.Budget
+	}
+	for r := range b.raises {
+		if r.job == j.ID {
+			most = max(most, r.cost)
+		}
 	}
 	return most
 }
 
-// spent returns the money that has left the wallet for a job that has ended, and is not back: claimed, or still to be
-// claimed.
-func (b spending) spent(j Job) market.Amount {
-	escrows := b.pay.Escrows(j.ID)
-	if len(escrows) == 0 {
-		return j.Owed
-	}
-	paid, held := pay.Claimed(escrows)
-	return paid + held
-}
+// spent is the money of a job that has ended, see pay.Spent.
+func (b spending) spent(j Job) market.Amount { return pay.Spent(b.pay.Escrows(j.ID), j.Owed) }
 
-// counted lists the peer's own jobs that were created on a day or later. b.mu is held.
+// counted lists the costs of the peer's own jobs that count on a day or later. b.mu is held.
 func (b spending) counted(since string) []spend.Job {
 	var out []spend.Job
+	for _, j := range b.taking {
+		out = append(out, spend.Job{ID: j.ID, Key: j.Key, Created: j.Created, Cost: b.counts(j)})
+	}
 	for _, s := range b.jobs {
 		j := s.Peek()
-		if !b.owned(j) || spend.DayOf(j.Created) < since {
+		if !b.owned(j) || spend.DayOf(countsLast(j)) < since {
 			continue
 		}
 		j = s.Snapshot()
 		j.Escrows = b.pay.Escrows(j.ID)
-		out = append(out, spend.Job{
+		of := spend.Job{
 			ID: j.ID, Key: j.Key, Created: j.Created, Ended: j.State.Ended(), Cost: b.counts(j), Fees: took(j).Fees,
-		})
+		}
+		if r := j.Raised; r != nil {
+			var raised spend.Job
+			of, raised = of.Split(r.At, r.Before)
+			out = append(out, raised)
+		}
+		if spend.DayOf(of.Created) >= since {
+			out = append(out, of)
+		}
 	}
 	for e := range b.archive.Entries() {
 		if at := time.Unix(0, e.Created); spend.DayOf(at) >= since {
@@ -65,7 +75,15 @@ func (b spending) counted(since string) []spend.Job {
 	return out
 }
 
-// Counted returns the peer's own jobs that were created on a day or later.
+// countsLast is when the last part of a job's cost counts.
+func countsLast(j Job) time.Time {
+	if j.Raised != nil {
+		return j.Raised.At
+	}
+	return j.Created
+}
+
+// Counted returns the costs of the peer's own jobs that count on a day or later.
 func (b spending) Counted(since string) []spend.Job {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -107,22 +125,25 @@ func (b spending) within(spec job.Job, key string, now time.Time) error {
 	return b.allowed(spend.Request{Key: key, Cost: cost, Today: cost}, now)
 }
 
-// withinMore is within for a job that becomes spec. A job of an earlier day counts today with the additional cost. b.mu
-// is held.
-func (b spending) withinMore(s *run.Job, spec job.Job, now time.Time) error {
-	j := s.Snapshot()
-	cost, err := record.MostCost(spec)
-	if err != nil {
-		return fmt.Errorf("%w: %w", ErrRefused, err)
+// withinMore is within for a job that can cost more after a change. A job of an earlier day counts today with what
+// today's changes add. b.mu is held.
+func (b spending) withinMore(j Job, cost market.Amount, now time.Time) error {
+	if cost <= b.counts(j) {
+		return nil
 	}
-	today := cost
-	if spend.DayOf(j.Created) != spend.DayOf(now) {
-		today -= min(b.counts(j), cost)
-	}
-	if today == 0 && cost <= b.counts(j) {
-		return nil // its cost does not rise
-	}
+	today := cost - min(b.before(j, now), cost)
 	return b.allowed(spend.Request{ID: j.ID, Key: j.Key, Cost: cost, Today: today}, now)
+}
+
+// before is the part of a job's cost that counts on days before now. b.mu is held.
+func (b spending) before(j Job, now time.Time) market.Amount {
+	switch today := spend.DayOf(now); {
+	case spend.DayOf(j.Created) == today:
+		return 0
+	case j.Raised != nil && spend.DayOf(j.Raised.At) == today:
+		return j.Raised.Before
+	}
+	return b.counts(j)
 }
 
 // allowed returns an error if limits do not allow a request. b.mu is held.
@@ -172,22 +193,42 @@ func (b spending) overProvider(p sign.Key, amount market.Amount, now time.Time) 
 	return b.Ledger.OverProvider(b.paidTo(p, now), amount)
 }
 
+// raise is a change under way after which a job can cost more.
+type raise struct {
+	job  string
+	cost market.Amount
+}
+
 // bounding is the buyer as changes of its jobs see its limits. It implements changes.Limits.
 type bounding struct{ *Buyer }
 
 // Within implements changes.Limits.
 func (b bounding) Within(j *run.Job, spec job.Job, change func() error) error {
-	b.mu.Lock() // no other job is taken in between on the same limits
-	defer b.mu.Unlock()
-	if err := (spending(b)).withinMore(j, spec, time.Now()); err != nil {
+	cost, err := record.MostCost(spec)
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrRefused, err)
+	}
+	now, was, r := time.Now(), j.Snapshot(), &raise{j.ID, cost}
+	b.mu.Lock()
+	before := spending(b).before(was, now)
+	more := cost > spending(b).counts(was)
+	if err = (spending(b)).withinMore(was, cost, now); err == nil {
+		b.raises[r] = true
+	}
+	b.mu.Unlock()
+	if err != nil {
 		return err
 	}
-	return change()
-}
-
-// Alone implements changes.Limits.
-func (b bounding) Alone(change func() error) error {
-	b.mu.Lock()
-	defer b.mu.Unlock()
+	defer func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		delete(b.raises, r)
+	}()
+	if more && spend.DayOf(countsLast(was)) != spend.DayOf(now) {
+		at := record.Raised{At: now, Before: before}
+		if err := j.Save(j.Context(), func(j *Job) { j.Raised = &at }); err != nil {
+			return err
+		}
+	}
 	return change()
 }

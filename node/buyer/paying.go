@@ -2,14 +2,11 @@ package buyer
 
 import (
 	"context"
-	"fmt"
-	"slices"
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/buyer/leases"
 	"github.com/starling-network/starling/node/buyer/pay"
-	"github.com/starling-network/starling/node/buyer/run"
 )
 
 // paying is the buyer as its payments see it.
@@ -26,26 +23,7 @@ func (b paying) Guard(job string) (*pay.Guard, error) {
 	if err != nil || s.command == nil {
 		return nil, err
 	}
-	j := s.Snapshot()
-	d := j.Detached
-	if d == nil {
-		return nil, nil
-	}
-	out := &pay.Guard{
-		Mine: s.Mine, Running: j.State == Running, Owner: d.Owner, Key: d.Key, Keys: s.As().Keys(), Place: d.Escrow,
-	}
-	for _, sb := range d.Standbys {
-		out.Standbys = append(out.Standbys, pay.Standby{
-			Provider: sb.Quote.Provider, Payout: sb.Quote.Payout, Price: sb.Quote.Price, Units: j.Spec.Resources.Units,
-			Budget: sb.Budget,
-		})
-	}
-	for _, m := range d.Guardians {
-		if m.Wage != nil {
-			out.Wages = append(out.Wages, *m.Wage)
-		}
-	}
-	return out, nil
+	return pay.GuardOf(s.Snapshot(), s.Mine, s.As().Keys()), nil
 }
 
 // Placed implements pay.Jobs.
@@ -54,7 +32,11 @@ func (b paying) Placed(ctx context.Context, job string, at pay.Placement) error 
 	if err != nil {
 		return err
 	}
-	return placedAt(ctx, s.Job, at)
+	wages, err := at.WagesOf(s.Snapshot().Detached.Guardians)
+	if err != nil {
+		return err
+	}
+	return s.Save(ctx, func(j *Job) { j.Detached = at.In(j.Detached, wages) })
 }
 
 // Witnesses implements pay.Jobs.
@@ -131,26 +113,3 @@ func (b paying) Retired(id market.LeaseID) {
 
 // took returns the SOL that a job has taken so far.
 func took(j Job) Lamports { return pay.Took(j.Escrows, len(j.Transactions), j.Spec.Count) }
-
-// placedAt journals the place of the job's money before it is sent to any other peer, including guardians.
-func placedAt(ctx context.Context, s *run.Job, at pay.Placement) error {
-	wages := map[string][]byte{}
-	for _, g := range s.Snapshot().Detached.Guardians {
-		if g.Wage == nil {
-			continue
-		}
-		f, ok := at.Wages[g.Wage.ID()]
-		if !ok {
-			return fmt.Errorf("the wage of guardian %s is not set aside", g.Key.Short())
-		}
-		wages[g.Key.String()] = f
-	}
-	return s.Save(ctx, func(j *Job) {
-		d := j.Detached.Clone()
-		d.Escrow, d.Wages = &at.Place, wages
-		d.Standbys = slices.DeleteFunc(slices.Clone(d.Standbys), func(sb Standby) bool {
-			return !slices.Contains(at.Standbys, sb.Quote.Provider)
-		})
-		j.Detached = d
-	})
-}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/starling-network/starling/node/buyer/leases"
+	"github.com/starling-network/starling/node/buyer/pay"
 	"github.com/starling-network/starling/node/buyer/record"
 	"github.com/starling-network/starling/node/buyer/trace"
 	"github.com/starling-network/starling/node/store"
@@ -17,7 +18,7 @@ import (
 
 // unsettled is payments of which those of one job can still move.
 type unsettled struct {
-	payments
+	pay.Service
 	job string
 }
 
@@ -25,7 +26,7 @@ func (u unsettled) LetGo(job string) ([]store.Put, func(bool), bool) {
 	if job == u.job {
 		return nil, nil, false
 	}
-	return u.payments.LetGo(job)
+	return u.Service.LetGo(job)
 }
 
 func (b *Buyer) remove(ctx context.Context, id string) (Removed, error) {

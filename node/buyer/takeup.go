@@ -35,9 +35,9 @@ func (b *Buyer) TakeUp(ctx context.Context, t takeover.Taken) error {
 		return errors.New("the peer is starting or stopping")
 	}
 	b.wg.Add(1)
+	b.mu.Unlock()
 	defer b.wg.Done()
 	s, err := guarding{b}.guardedJob(ctx, t, f)
-	b.mu.Unlock()
 	if err != nil {
 		return err
 	}
@@ -76,8 +76,14 @@ func (b *Buyer) TakeUp(ctx context.Context, t takeover.Taken) error {
 // guarding is the buyer as it supervises jobs of other peers.
 type guarding struct{ *Buyer }
 
-// guardedJob is a guarded job as this peer has it, or a new one, which is journalled. b.mu is held.
+// guardedJob is a guarded job as this peer has it, or a new one, which is journalled.
 func (b guarding) guardedJob(ctx context.Context, t takeover.Taken, f command.File) (*supervisor, error) {
+	select {
+	case b.takeUp <- struct{}{}: // two jobs can have one id
+		defer func() { <-b.takeUp }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 	j := Job{ID: f.ID, Spec: command.Public(f.Spec), State: Queued, Created: f.Created}
 	j.Ranks = make([]Rank, f.Spec.Count)
 	j.Detached = &Detached{Owner: t.Owner, Key: t.Buyer, Terms: t.Job, Engaged: true,
@@ -86,17 +92,17 @@ func (b guarding) guardedJob(ctx context.Context, t takeover.Taken, f command.Fi
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrRefused, err)
 	}
-	if old := b.jobs[j.ID]; old != nil && !old.has(t.Job) || b.archive.Has(j.ID) {
-		j.ID = record.IDOf(t.Job) // any peer with a job's id can have this peer guard another job of that id
-	}
-	if old := b.jobs[j.ID]; old != nil {
-		if !old.has(t.Job) {
-			return nil, fmt.Errorf("a job %s that is guarded has the id of another one", j.ID)
-		}
+	b.mu.Lock()
+	id, old := b.named(j.ID, t.Job)
+	b.mu.Unlock()
+	if old != nil {
 		return old, nil
 	}
 	for i := range j.Ranks {
 		j.Ranks[i].State = RankWaiting
+	}
+	if j.ID = id; id == "" {
+		return nil, fmt.Errorf("guarded job %s: id: %s is another job's", f.ID, record.IDOf(t.Job))
 	}
 	if j.Detached.Box, err = b.secrets.SealKey(j.ID, t.Key.Seed()); err != nil {
 		return nil, err
@@ -112,11 +118,27 @@ func (b guarding) guardedJob(ctx context.Context, t takeover.Taken, f command.Fi
 			return nil, fmt.Errorf("reading job %s as its guardians keep it: %w", j.ID, err)
 		}
 	}
-	if err := b.runner.Begin(ctx, s.Job, g, nil); err != nil {
+	if err := intake(b).insert(s); err != nil {
 		return nil, err
 	}
-	b.jobs[j.ID] = s
+	if err := b.runner.Begin(ctx, s.Job, g, nil); err != nil {
+		intake(b).withdraw(s)
+		return nil, err
+	}
 	return s, nil
+}
+
+// named returns the id under which this peer supervises a guarded job, and the job if it is there. The id is empty if
+// none is free. b.mu is held.
+func (b guarding) named(id string, terms sign.Hash) (string, *supervisor) {
+	if old := b.jobs[id]; old != nil && !old.has(terms) || b.archive.Has(id) {
+		id = record.IDOf(terms) // any peer with a job's id can have this peer guard another job of that id
+	}
+	old := b.jobs[id]
+	if old != nil && !old.has(terms) {
+		return "", nil
+	}
+	return id, old
 }
 
 // Yield stops the supervision of a job that another peer supervises.

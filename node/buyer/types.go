@@ -27,7 +27,6 @@ type (
 	Code     = record.Code
 	Rank     = record.Rank
 	Units    = record.Units
-	Live     = record.Live
 	Snapshot = record.Snapshot
 	Blob     = record.Blob
 	Output   = record.Output
@@ -38,8 +37,6 @@ type (
 	Place    = record.Place
 	Detached = record.Detached
 	Standby  = record.Standby
-	Verified = record.Verified
-	Replica  = record.Replica
 	Query    = record.Query
 	Page     = record.Page
 	Anchored = record.Anchored
@@ -50,14 +47,12 @@ type (
 
 // The requests to a buyer and its answers, see package record.
 type (
-	Submission   = record.Submission
-	Quotation    = record.Quotation
-	QuotedOffer  = record.QuotedOffer
-	Declined     = record.Declined
-	Extension    = record.Extension
-	ExtendedRank = record.ExtendedRank
-	Removed      = record.Removed
-	Totals       = record.Totals
+	Submission  = record.Submission
+	Quotation   = record.Quotation
+	QuotedOffer = record.QuotedOffer
+	Extension   = record.Extension
+	Removed     = record.Removed
+	Totals      = record.Totals
 )
 
 // The states of a job and of its ranks, and why a job failed.
@@ -82,9 +77,6 @@ const (
 	CodeVerify  = record.CodeVerify
 	CodePeer    = record.CodePeer
 )
-
-// PageMax is the most jobs of a page, see record.Query.
-const PageMax = record.PageMax
 
 // The environment of a program, see package record.
 const (

@@ -36,11 +36,9 @@ type Wallet interface {
 
 // Limits are the limits on the spending of a day.
 type Limits interface {
-	// Within runs change if the limits allow a job to become spec, and no other job is taken meanwhile. It returns the
-	// limit that does not, or the error of change.
+	// Within runs change if the limits allow a job to become spec. Meanwhile the job counts against them as spec. It
+	// returns the limit that does not allow it, or the error of change.
 	Within(j *run.Job, spec job.Job, change func() error) error
-	// Alone runs change while no other job is taken.
-	Alone(change func() error) error
 }
 
 // Changes are the changes of one job, one at a time.
@@ -48,7 +46,7 @@ type Changes struct {
 	*run.Job
 	cfg *Config
 
-	mu sync.Mutex // taken before the limits'
+	mu sync.Mutex
 }
 
 // New returns the changes of a job.

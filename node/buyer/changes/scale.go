@@ -112,6 +112,6 @@ func (c *Changes) scaleTo(spec job.Job, more bool) error {
 		if more {
 			return c.cfg.Limits.Within(c.Job, spec, ask)
 		}
-		return c.cfg.Limits.Alone(ask)
+		return ask()
 	})
 }

@@ -16,6 +16,7 @@ package pay
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
@@ -123,6 +124,29 @@ type Guard struct {
 	Wages    []market.LeaseCore // of the guardians
 }
 
+// GuardOf returns the guarded job of a record, or nil if the job has no guardians.
+func GuardOf(j record.Job, mine bool, keys market.KeySet) *Guard {
+	d := j.Detached
+	if d == nil {
+		return nil
+	}
+	out := &Guard{
+		Mine: mine, Running: j.State == record.Running, Owner: d.Owner, Key: d.Key, Keys: keys, Place: d.Escrow,
+	}
+	for _, sb := range d.Standbys {
+		out.Standbys = append(out.Standbys, Standby{
+			Provider: sb.Quote.Provider, Payout: sb.Quote.Payout, Price: sb.Quote.Price, Units: j.Spec.Resources.Units,
+			Budget: sb.Budget,
+		})
+	}
+	for _, m := range d.Guardians {
+		if m.Wage != nil {
+			out.Wages = append(out.Wages, *m.Wage)
+		}
+	}
+	return out
+}
+
 // Standby is a provider that may be hired for a lost rank.
 type Standby struct {
 	Provider, Payout sign.Key
@@ -143,6 +167,33 @@ type Placement struct {
 	record.Place
 	Standbys []sign.Key                // with money for them
 	Wages    map[market.LeaseID][]byte // encoded escrow.Funding, by the lease that is a guardian's wage
+}
+
+// WagesOf returns the encoded funding of each guardian's wage, by the guardian's key.
+func (p Placement) WagesOf(guardians []record.Guardian) (map[string][]byte, error) {
+	wages := map[string][]byte{}
+	for _, g := range guardians {
+		if g.Wage == nil {
+			continue
+		}
+		f, ok := p.Wages[g.Wage.ID()]
+		if !ok {
+			return nil, fmt.Errorf("the wage of guardian %s is not set aside", g.Key.Short())
+		}
+		wages[g.Key.String()] = f
+	}
+	return wages, nil
+}
+
+// In returns a copy of a job's guardians' part with the place of its money. It is journalled before the place is sent
+// to any other peer, including guardians.
+func (p Placement) In(d *record.Detached, wages map[string][]byte) *record.Detached {
+	d = d.Clone()
+	d.Escrow, d.Wages = &p.Place, wages
+	d.Standbys = slices.DeleteFunc(slices.Clone(d.Standbys), func(sb record.Standby) bool {
+		return !slices.Contains(p.Standbys, sb.Quote.Provider)
+	})
+	return d
 }
 
 // Limits of the program on the standbys of an escrow.

@@ -30,6 +30,16 @@ func Claimed(all []record.Escrow) (paid, held market.Amount) {
 	return paid, held
 }
 
+// Spent returns the money that has left the wallet for a job that has ended, and is not back: claimed, or still to be
+// claimed. Without escrows it is the amount owed.
+func Spent(all []record.Escrow, owed market.Amount) market.Amount {
+	if len(all) == 0 {
+		return owed
+	}
+	paid, held := Claimed(all)
+	return paid + held
+}
+
 // escrowTable has an Escrow by job and order.
 var escrowTable = journal.Define[string, record.Escrow]("escrow")
 

@@ -33,6 +33,8 @@ type Job struct {
 	Stopping bool `json:"stopping,omitempty"`
 	// Extended counts the extensions of the job's time.
 	Extended int `json:"extended,omitempty"`
+	// Raised is the last change after the day of its creation that let the job cost more; nil if there is none.
+	Raised *Raised `json:"raised,omitempty"`
 	// Paused is set while its programs are frozen. They are still paid for, and timeouts.run continues.
 	Paused bool `json:"paused,omitempty"`
 	// Round counts from 0; Carry is the reduced output of the round before it.
@@ -74,6 +76,12 @@ type Job struct {
 	Network *Span `json:"network,omitempty"`
 	// Replica names the result that this job computes again; nil if it is no replica.
 	Replica *Replica `json:"replica,omitempty"`
+}
+
+// Raised is the day on which changes let a job cost more. That part of its cost counts against the limits of this day.
+type Raised struct {
+	At     time.Time     `json:"at"`     // the first such change of its day
+	Before market.Amount `json:"before"` // the most that the job could cost before it
 }
 
 // Clone returns a deep copy of the job.

@@ -1,6 +1,7 @@
 package record
 
 import (
+	"crypto/rand"
 	"time"
 
 	"github.com/ipfs/go-cid"
@@ -20,6 +21,24 @@ type Submission struct {
 
 	// Replica is the job with the result to compute again; nil if the job is no replica.
 	Replica *Replica
+}
+
+// New returns the job of a submission. It returns an error for a cluster that cannot be formed.
+func New(sub Submission, now time.Time) (Job, error) {
+	j := Job{ID: NewID(), Spec: sub.Spec, Key: sub.Key, Rerun: sub.Rerun, Replica: sub.Replica, State: Queued,
+		Created: now, Ranks: make([]Rank, sub.Spec.Count)}
+	for i := range j.Ranks {
+		j.Ranks[i].State = RankWaiting
+	}
+	if sub.Spec.Verify == job.VerifyReplicate {
+		_, _ = rand.Read(j.Nonce[:]) // never fails
+		if j.Replica == nil {
+			j.Verified = make([]Verified, sub.Spec.Count)
+		}
+	}
+	var err error
+	j.Cluster, err = NewCluster(j.ID, sub.Spec)
+	return j, err
 }
 
 // RemoveAfter is the least time since the end of a job that is removed: limits of a day count its money until then.

@@ -92,6 +92,19 @@ func (k *Keeper) Seal(id string, v job.Values) (store.Put, error) {
 	return Records.Encode(id, box), nil
 }
 
+// Hook returns the secret of a job's webhook.
+func (k *Keeper) Hook(ctx context.Context, j record.Job, hook int) ([]byte, error) {
+	v, err := k.Values(ctx, j)
+	if err != nil {
+		return nil, err
+	}
+	secret := v.Webhooks[hook]
+	if len(secret) == 0 {
+		return nil, fmt.Errorf("webhook %d of job %s has no secret", hook, j.ID)
+	}
+	return secret, nil
+}
+
 // Values returns the values of a job.
 func (k *Keeper) Values(ctx context.Context, j record.Job) (v job.Values, err error) {
 	if !j.Spec.NeedsValues() {

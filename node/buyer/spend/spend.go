@@ -22,19 +22,27 @@ type Limits struct {
 	PerProviderPerDay market.Amount `json:"perProviderPerDay,omitempty"`
 }
 
-// Job is one of the peer's own jobs as it counts against limits.
+// Job is the cost of one of the peer's own jobs on a day.
 type Job struct {
 	ID      string
-	Key     string // name of the API key; empty: the peer's own token
-	Created time.Time
+	Key     string    // name of the API key; empty: the peer's own token
+	Created time.Time // of the job; with Raise, of the change
+	Raise   bool      // the cost is that of later changes of a job, which counts on their day
 	Ended   bool
 	Cost    market.Amount // the amount spent, or before its end the maximum cost
 	Fees    uint64        // lamports of its transactions, about
 }
 
+// Split returns the costs of a job before and after changes that let it cost more: they count on different days.
+func (j Job) Split(at time.Time, before market.Amount) (first, raised Job) {
+	raised = Job{ID: j.ID, Key: j.Key, Created: at, Raise: true, Ended: j.Ended, Cost: j.Cost - min(j.Cost, before)}
+	j.Cost -= raised.Cost
+	return j, raised
+}
+
 // Jobs has the jobs and the providers of a peer.
 type Jobs interface {
-	// Counted returns the peer's own jobs that were created on a day or later.
+	// Counted returns the costs of the peer's own jobs that count on a day or later.
 	Counted(since string) []Job
 	// ProvidersToday returns the providers of the leases that were signed today.
 	ProvidersToday() []Provider
@@ -154,7 +162,9 @@ func (k *Ledger) Spending(days int, key string, all bool) Report {
 			sums[at] = &Day{Day: at[0], Key: j.Key}
 		}
 		sum := sums[at]
-		sum.Jobs++
+		if !j.Raise {
+			sum.Jobs++
+		}
 		sum.Fees += j.Fees
 		if j.Ended {
 			sum.Spent += j.Cost
