@@ -71,16 +71,23 @@ func (g *guard) attachWith(id uint32, c Command, stdio []*os.File, terminal *os.
 	if g.over || len(g.attached) >= MaxAttached {
 		return fmt.Errorf("%d programs are attached already, or the program has ended", len(g.attached))
 	}
-	c.Env = merged(g.order.Command.Env, c.Env)
+	sys := &syscall.SysProcAttr{Setsid: true, Setctty: terminal != nil} // the terminal is its descriptor 0
+	// A gauge has neither the program's environment, which could slow it down, nor its user.
+	if !c.Gauge {
+		c.Env = merged(g.order.Command.Env, c.Env)
+		sys.Credential = g.credential()
+	}
 	if c.Dir == "" {
 		c.Dir = g.order.Command.Dir
 	}
-	// The terminal is its descriptor 0.
-	pid, err := g.spawn(c, stdio, &syscall.SysProcAttr{Setsid: true, Setctty: terminal != nil})
+	pid, err := spawn(g.order, c, stdio, sys)
 	if err != nil {
 		return err
 	}
 	g.attached[pid] = &attached{id, pid, c.Gauge, terminal}
+	if g.stillness != nil && !c.Gauge {
+		g.stillness.begin(pid)
+	}
 	_ = g.conn.Send(Answer{ID: id})
 	return nil
 }

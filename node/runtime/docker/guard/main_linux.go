@@ -12,6 +12,7 @@ import (
 	"sync"
 	"syscall"
 	"time"
+	"unsafe"
 
 	"github.com/starling-network/starling/node/runtime"
 	"github.com/starling-network/starling/node/runtime/docker/passwd"
@@ -60,15 +61,14 @@ type guard struct {
 	started time.Time
 	copies  sync.WaitGroup // of the program's output: logs and answers on its ports
 
-	mu       sync.Mutex
-	conn     *Conn
-	attached map[int]*attached   // by process
-	dialled  map[*dialled]uint32 // by connection: the request, with an ID that a later peer uses again
-	reason   runtime.Reason      // why the guard ended the program, if it did
-	asked    bool                // to end, by SIGTERM
-	over     bool                // pid is reaped and must not be signalled
-	stopped  map[int]bool        // stopped processes
-	waking   *time.Timer         // resumes them after stillTime
+	mu        sync.Mutex
+	conn      *Conn
+	attached  map[int]*attached   // by process
+	dialled   map[*dialled]uint32 // by connection: the request, with an ID that a later peer uses again
+	reason    runtime.Reason      // why the guard ended the program, if it did
+	asked     bool                // to end, by SIGTERM
+	over      bool                // pid is reaped and must not be signalled
+	stillness *stillness          // nil: processes run
 }
 
 func run() error {
@@ -77,8 +77,13 @@ func run() error {
 		return fmt.Errorf("hiding from the program: %w", err)
 	}
 	// Every signal is caught, so that the program cannot end the guard with a signal. Ignoring them would be inherited.
-	signals := make(chan os.Signal, 64)
-	signal.Notify(signals)
+	// SIGTERM has a channel of its own, which the program cannot fill with others.
+	signal.Notify(make(chan os.Signal, 1))
+	stops := make(chan os.Signal, 1)
+	signal.Notify(stops, unix.SIGTERM)
+	if err := dropFaults(); err != nil {
+		return err
+	}
 	var files syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files); err == nil && files.Max > maxFiles {
 		_ = syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Cur: maxFiles, Max: maxFiles})
@@ -105,16 +110,31 @@ func run() error {
 	}
 	go g.serve(conn)
 	go func() {
-		for s := range signals {
-			if s == unix.SIGTERM {
-				g.engineStops()
-			}
+		for range stops {
+			g.engineStops()
 		}
 	}()
 	if g.order.WallTime > 0 {
 		time.AfterFunc(g.order.WallTime, func() { g.end(runtime.ReasonTimeout) })
 	}
 	return g.finish(g.reap())
+}
+
+// dropFaults has the kernel drop the signals of faults that the program sends. Go's runtime would take a signal of
+// sigqueue(3) for a fault of this process, and end it. Inside its container, the first process receives no signal with
+// the default action, but a fault of its own still ends it.
+func dropFaults() error {
+	for _, s := range []unix.Signal{
+		unix.SIGILL, unix.SIGTRAP, unix.SIGBUS, unix.SIGFPE, unix.SIGSEGV, unix.SIGSTKFLT, unix.SIGSYS,
+	} {
+		var action struct{ handler, flags, restorer, mask uint64 } // the kernel's; zero is the default action
+		_, _, errno := unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(s), uintptr(unsafe.Pointer(&action)), 0,
+			unsafe.Sizeof(action.mask), 0, 0)
+		if errno != 0 {
+			return fmt.Errorf("dropping signal %v: %w", s, errno)
+		}
+	}
+	return nil
 }
 
 func warmThreads() {
