@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -23,7 +25,7 @@ import (
 // Tests of the whole guard run it as the first process of a box: its own process, mount, network and IPC namespaces with a root
 // directory in memory. The test plays the peer; the program in the box, the tenant's, is this binary too.
 
-// boxEnv is the layout of a box, for the process that becomes its guard.
+// boxEnv is the path of a box's layout, for the process that becomes its guard.
 const boxEnv = "STARLING_GUARD_BOX"
 
 // programArg is the first argument of this binary as a program in a box.
@@ -31,8 +33,8 @@ const programArg = "program"
 
 func TestMain(m *testing.M) {
 	Main()
-	if text := os.Getenv(boxEnv); text != "" {
-		boxMain(text)
+	if path := os.Getenv(boxEnv); path != "" {
+		boxMain(path)
 	}
 	if len(os.Args) > 2 && os.Args[1] == programArg {
 		programMain(os.Args[2], os.Args[3:])
@@ -50,9 +52,12 @@ type layout struct {
 }
 
 // boxMain makes a box and becomes its guard.
-func boxMain(text string) {
+func boxMain(path string) {
 	var l layout
-	err := json.Unmarshal([]byte(text), &l)
+	text, err := os.ReadFile(path)
+	if err == nil {
+		err = json.Unmarshal(text, &l)
+	}
 	if err == nil {
 		err = l.enter()
 	}
@@ -86,8 +91,8 @@ func (l layout) enter() error {
 		}
 		err = errors.Join(err, unix.Mount(b[0], at(b[1]), "", unix.MS_BIND, ""))
 	}
-	for name, content := range l.Files {
-		switch {
+	for _, name := range slices.Sorted(maps.Keys(l.Files)) {
+		switch content := l.Files[name]; {
 		case strings.HasSuffix(name, "/"):
 			err = errors.Join(err, os.MkdirAll(at(name), 0o755))
 		case content == "pipe":
@@ -96,7 +101,8 @@ func (l layout) enter() error {
 			err = errors.Join(err, os.WriteFile(at(name), []byte(content), 0o755))
 		}
 	}
-	err = errors.Join(err, loopbackUp(), unix.Chroot(l.Root), os.Chdir("/"))
+	// The environment of a test may have files open.
+	err = errors.Join(err, loopbackUp(), unix.Chroot(l.Root), os.Chdir("/"), unix.CloseRange(3, 1<<16, unix.CLOSE_RANGE_CLOEXEC))
 	if l.UID > 0 {
 		err = errors.Join(err, syscall.Setgroups(nil), syscall.Setgid(l.UID), syscall.Setuid(l.UID))
 	}
@@ -120,6 +126,7 @@ type box struct {
 	dir      string
 	cmd      *exec.Cmd
 	exited   chan struct{}
+	space    string // its process namespace
 	listener *net.UnixListener
 	order    Order
 	lastID   uint32
@@ -141,12 +148,12 @@ func newBox(t *testing.T, l layout) *box {
 	must(t, errors.Join(os.Mkdir(l.Root, 0o755), os.Mkdir(l.Control, 0o755), os.WriteFile(filepath.Join(l.Control, "guard"), nil, 0o755)))
 	b.listen()
 	text, err := json.Marshal(l)
-	must(t, err)
+	must(t, errors.Join(err, os.WriteFile(filepath.Join(b.dir, "layout"), text, 0o600)))
 	stderr, err := os.Create(filepath.Join(b.dir, "guard.log"))
 	must(t, err)
 	defer stderr.Close()
 	b.cmd = exec.Command("/proc/self/exe")
-	b.cmd.Env, b.cmd.Stderr = []string{boxEnv + "=" + string(text)}, stderr
+	b.cmd.Env, b.cmd.Stderr = []string{boxEnv + "=" + filepath.Join(b.dir, "layout")}, stderr
 	b.cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS | syscall.CLONE_NEWPID | syscall.CLONE_NEWNET | syscall.CLONE_NEWIPC}
 	must(t, b.cmd.Start())
 	go func() {
@@ -161,6 +168,8 @@ func newBox(t *testing.T, l layout) *box {
 		}
 	})
 	b.accept()
+	b.space, err = os.Readlink(fmt.Sprintf("/proc/%d/ns/pid", b.cmd.Process.Pid))
+	must(t, err)
 	return b
 }
 

@@ -212,7 +212,12 @@ func cgroupValue(file, key string) (uint64, bool) {
 	if err != nil {
 		return 0, false
 	}
-	for line := range strings.Lines(string(b)) {
+	return numberIn(b, key)
+}
+
+// numberIn returns the number in a line of a key, or in the only line if the key is empty.
+func numberIn(text []byte, key string) (uint64, bool) {
+	for line := range strings.Lines(string(text)) {
 		name, value, found := strings.Cut(strings.TrimSpace(line), " ")
 		if !found {
 			name, value = "", name

@@ -254,20 +254,22 @@ func stateOf(pid int) (state byte) {
 	return state
 }
 
-// threadState returns the state letter in a stat file of proc(5); 0 if there is none. The name of a program, before it,
-// may contain any characters.
+// threadState returns the state in a stat file of proc(5) as one of R, D, T, t and Z; 0 if it has none. The name of a
+// program, before it, may contain any characters.
 func threadState(stat []byte) byte {
 	_, after, _ := cutLast(stat, ") ")
 	if len(after) == 0 {
 		return 0
 	}
 	switch after[0] {
-	case 'S', 'I':
+	case 'R', 'S', 'I':
 		return 'R'
-	case 'X', 'x':
+	case 'T', 't':
+		return after[0]
+	case 'Z', 'X', 'x':
 		return 'Z'
 	}
-	return after[0]
+	return 'D' // or parked, or waking: states of moments
 }
 
 // cutLast is bytes.Cut around the last sep.

@@ -7,26 +7,32 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
-// running returns the threads that run in a box, but those of its guard and of processes with an argument.
-func (b *box) running(but string) (found []string) {
+// running returns the threads that run in a box: their arguments, number and state. Those of its guard do not count, nor of
+// processes with an argument of but.
+func (b *box) running(but ...string) (found []string) {
 	own := fmt.Sprintf("/proc/%d", b.cmd.Process.Pid)
-	space, _ := os.Readlink(own + "/ns/pid")
 	processes, err := filepath.Glob("/proc/[0-9]*")
 	must(b.t, err)
 	for _, p := range processes {
-		if s, _ := os.Readlink(p + "/ns/pid"); p == own || s != space {
+		if s, _ := os.Readlink(p + "/ns/pid"); p == own || s != b.space {
 			continue
 		}
 		line, _ := os.ReadFile(p + "/cmdline")
-		args := strings.Split(string(line), "\x00")
+		args := strings.Split(strings.TrimSuffix(string(line), "\x00"), "\x00")
+		if slices.ContainsFunc(args, func(a string) bool { return slices.Contains(but, a) }) {
+			continue
+		}
 		threads, _ := filepath.Glob(p + "/task/*/stat")
 		for _, thread := range threads {
 			stat, _ := os.ReadFile(thread)
 			fields := strings.Fields(string(stat[max(0, strings.LastIndexByte(string(stat), ')')):]))
-			if len(fields) > 1 && strings.Contains("RSD", fields[1]) && !slices.Contains(args, but) {
+			if len(fields) > 1 && strings.Contains("RSD", fields[1]) {
 				found = append(found, strings.Join(append(args, filepath.Base(filepath.Dir(thread)), fields[1]), " "))
 			}
 		}
@@ -40,6 +46,123 @@ func (b *box) stands() {
 	wait(b.t, "stillness", func() bool { return len(b.running("gauge")) == 0 })
 }
 
+// still stops the processes of a box and waits until they stand.
+func (b *box) still() {
+	b.t.Helper()
+	if a := b.ask(Request{Op: OpStill}); a.Error != "" {
+		b.t.Fatal(a.Error)
+	}
+	b.stands()
+}
+
+// gauge attaches a gauge: a program of this binary with the word among its arguments.
+func (b *box) gauge(output string, program ...string) (uint32, int) {
+	b.t.Helper()
+	c := command(append(program, "gauge")...)
+	c.Gauge = true
+	id, a := b.attach(c, output)
+	if a.Error != "" {
+		b.t.Fatal(a.Error)
+	}
+	pid := 0
+	wait(b.t, "the gauge", func() bool {
+		for _, line := range b.running() {
+			if strings.Contains(line, "gauge") {
+				fields := strings.Fields(line)
+				pid, _ = strconv.Atoi(fields[len(fields)-2])
+			}
+		}
+		return pid > 0
+	})
+	return id, pid
+}
+
+// During a stillness gauges alone run: neither the program, nor others, nor one that is attached meanwhile. Afterwards all
+// run but a process that the program had stopped itself.
+func TestStill(t *testing.T) {
+	t.Parallel()
+	b := started(t, layout{UID: 1000}, nil, "sleep")
+	program := 0
+	wait(t, "the program", func() bool {
+		for _, line := range b.running() {
+			fields := strings.Fields(line)
+			program, _ = strconv.Atoi(fields[len(fields)-2])
+		}
+		return program > 0
+	})
+	_, gauge := b.gauge("gauge", "sleep")
+	_, _ = b.attach(command("stop"), "stopped")
+	b.prints("stopped", "runs")
+	_, _ = b.attach(command("sleep", "other"), "other")
+	b.goOn()
+	b.still()
+	b.still() // again, which prolongs it
+	if state := stateOf(gauge); state != 'R' {
+		t.Errorf("the gauge is in state %c", state)
+	}
+	_, a := b.attach(command("print", "late"), "late")
+	if a.Error != "" {
+		t.Fatal(a.Error)
+	}
+	b.stands()
+	if out := b.output("late"); out != "" {
+		t.Errorf("a program that was attached meanwhile printed %q", out)
+	}
+	b.goOn()
+	b.prints("late", "late")
+	wait(t, "the others", func() bool {
+		all := strings.Join(b.running("gauge"), "\n")
+		return strings.Contains(all, "program sleep other ") && strings.Contains(all, "program sleep "+strconv.Itoa(program))
+	})
+	if out := b.output("stopped"); out != "runs\n" {
+		t.Errorf("a process that the program had stopped printed %q", out)
+	}
+	b.goOn()
+	b.alive()
+}
+
+// goOn ends a stillness, and waits until the guard has ended it.
+func (b *box) goOn() {
+	b.t.Helper()
+	must(b.t, b.conn.Send(Request{Op: OpGoOn}))
+	b.ask(Request{Op: OpUsage})
+}
+
+// The program chooses neither the environment of a gauge, nor its processors, nor its user.
+func TestAttackSlowsGauge(t *testing.T) {
+	t.Parallel()
+	b := started(t, layout{Files: passwdFiles}, func(o *Order) {
+		o.Command.Env, o.Identity = []string{"GOMAXPROCS=1", "GODEBUG=cpu.all=off"}, &Identity{User: "ml"}
+	}, "sleep")
+	b.gauge("env", "files", "then sleep")
+	if out := b.prints("env", "limits"); !strings.Contains(out, "env [] / <nil>") {
+		t.Errorf("a gauge has the environment %s", out)
+	}
+	_, pid := b.gauge("gauge", "sleep")
+	var one, all unix.CPUSet
+	must(t, unix.SchedGetaffinity(0, &all))
+	for i := range 1024 {
+		if all.IsSet(i) {
+			one.Set(i)
+			break
+		}
+	}
+	threads := func(f func(thread int)) { must(t, eachNumber(fmt.Sprintf("/proc/%d/task", pid), f)) }
+	threads(func(thread int) { must(t, unix.SchedSetaffinity(thread, &one)) })
+	b.still()
+	threads(func(thread int) {
+		var now unix.CPUSet
+		must(t, unix.SchedGetaffinity(thread, &now))
+		if now.Count() < all.Count() {
+			t.Errorf("thread %d may run on %d processors of %d", thread, now.Count(), all.Count())
+		}
+	})
+	if info, err := os.Stat(fmt.Sprintf("/proc/%d", pid)); err != nil || info.Sys().(*syscall.Stat_t).Uid != 0 {
+		t.Errorf("the gauge has the user of the program, %v", err)
+	}
+	b.alive()
+}
+
 // A program stands still that has no first thread, and one whose processes start others faster than they are found.
 func TestAttackStill(t *testing.T) {
 	t.Parallel()
@@ -47,14 +170,9 @@ func TestAttackStill(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := newBox(t, layout{UID: 1000})
-			if a := b.run(nil, name); a.Error != "" {
-				t.Fatal(a.Error)
-			}
+			b.run(nil, name)
 			b.prints("stdout", "runs")
-			if a := b.ask(Request{Op: OpStill}); a.Error != "" {
-				t.Fatal(a.Error)
-			}
-			b.stands()
+			b.still()
 			b.alive()
 		})
 	}
@@ -63,10 +181,7 @@ func TestAttackStill(t *testing.T) {
 // A program that has the kernel resume it is stopped again, and in the end killed.
 func TestAttackResumes(t *testing.T) {
 	t.Parallel()
-	b := newBox(t, layout{UID: 1000})
-	if a := b.run(nil, "resume"); a.Error != "" {
-		t.Fatal(a.Error)
-	}
+	b := started(t, layout{UID: 1000}, nil, "resume")
 	theirs, ours := socketPair(t)
 	wait(t, "a listener", func() bool {
 		a := b.ask(Request{Op: OpDial, Port: 8080}, theirs)
@@ -89,10 +204,7 @@ func TestAttackResumes(t *testing.T) {
 // Processes that the program stops before they are a program do not keep the guard.
 func TestAttackStopsAttached(t *testing.T) {
 	t.Parallel()
-	b := newBox(t, layout{UID: 1000})
-	if a := b.run(nil, "stopper"); a.Error != "" {
-		t.Fatal(a.Error)
-	}
+	b := started(t, layout{UID: 1000}, nil, "stopper")
 	b.prints("stdout", "runs")
 	for i := range 5 {
 		id, _ := b.attach(command("sleep"), "out"+strconv.Itoa(i))
@@ -100,4 +212,89 @@ func TestAttackStopsAttached(t *testing.T) {
 		b.answer(id, true)
 	}
 	b.alive()
+}
+
+// A stillness is refused after the program's end, and its end without one changes nothing.
+func TestStillAfterTheEnd(t *testing.T) {
+	t.Parallel()
+	g := &guard{over: true}
+	if err := g.still(); err == nil || err.Error() != "the program has ended" || g.stillness != nil {
+		t.Errorf("%v, %v", err, g.stillness)
+	}
+	g.goOn()
+}
+
+// The state of a process is that of its liveliest thread.
+func TestStates(t *testing.T) {
+	t.Parallel()
+	for stat, want := range map[string]byte{
+		"1 (sh) S 0 1":       'R',
+		"1 (sh) R 0 1":       'R',
+		"1 (sh) D 0 1":       'D',
+		"1 (sh) T 0 1":       'T',
+		"1 (sh) t 0 1":       't',
+		"1 (sh) X 0 1":       'Z',
+		"1 (sh) P 0 1":       'D',
+		"1 (a) T (b) R 0":    'R',
+		"1 (a) T 1 (b)) Z 0": 'Z',
+		"1 (sh) ":            0,
+		"1 (sh)":             0,
+		"":                   0,
+	} {
+		if got := threadState([]byte(stat)); got != want {
+			t.Errorf("%q: state %q, want %q", stat, got, want)
+		}
+	}
+	for _, test := range []string{"ZRR", "TZT", "tTT", "DTD", "RDR", "\x00ZZ", "Z\x00Z", "\x00\x00\x00", "\x00TT"} {
+		if got := livelier(test[0], test[1]); got != test[2] {
+			t.Errorf("threads in %q: %q", test[:2], got)
+		}
+	}
+	if got := stateOf(os.Getpid()); got != 'R' {
+		t.Errorf("this process: %q", got)
+	}
+	if got := stateOf(1 << 30); got != 0 {
+		t.Errorf("no process: %q", got)
+	}
+}
+
+// A process counts as stopped before its program only if it is this guard's child, since the start, and stopped.
+func TestIsStoppedFork(t *testing.T) {
+	t.Parallel()
+	const stat = "77 (a) T 1) T 1 77 77 0 -1 4194368 0 0 0 0 0 0 0 0 20 0 1 0 500 0 0"
+	if !isStoppedFork([]byte(stat), 1, 5_009_999_999) {
+		t.Error("a stopped fork is not found")
+	}
+	for name, not := range map[string]string{
+		"it runs":       strings.Replace(stat, ") T 1 ", ") R 1 ", 1),
+		"of another":    strings.Replace(stat, ") T 1 ", ") T 2 ", 1),
+		"a program":     strings.Replace(stat, "4194368", "4194304", 1),
+		"older":         strings.Replace(stat, " 500 ", " 499 ", 1),
+		"no flags":      strings.Replace(stat, "4194368", "x", 1),
+		"no time":       strings.Replace(stat, " 500 ", " x ", 1),
+		"half a line":   stat[:40],
+		"no name":       strings.ReplaceAll(stat, ")", ""),
+		"no line":       "",
+		"negative time": strings.Replace(stat, " 500 ", " -500 ", 1),
+	} {
+		if isStoppedFork([]byte(not), 1, 5_000_000_000) {
+			t.Errorf("%s: %q counts", name, not)
+		}
+	}
+}
+
+func FuzzStat(f *testing.F) {
+	f.Add([]byte("77 (a) T 1) T 1 77 77 0 -1 4194368 0 0 0 0 0 0 0 0 20 0 1 0 500 0 0"), []byte("1 (sh) S"))
+	f.Fuzz(func(t *testing.T, a, b []byte) {
+		if isStoppedFork(a, 1, 0) && threadState(a) != 'T' {
+			t.Errorf("%q is stopped and in state %q", a, threadState(a))
+		}
+		x, y := threadState(a), threadState(b)
+		if livelier(x, y) != livelier(y, x) || livelier(livelier(x, y), y) != livelier(x, y) {
+			t.Errorf("states %q and %q depend on their order", x, y)
+		}
+		if got := livelier(x, y); got != 0 && got != x && got != y {
+			t.Errorf("states %q and %q give %q", x, y, got)
+		}
+	})
 }
