@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"slices"
 	"strings"
@@ -55,13 +56,26 @@ func (g *guard) attach(id uint32, files []*os.File) error {
 		_ = ours.Close()
 		return err
 	}
-	go func() { // until the program has closed the terminal, or the peer the socket
-		_, _ = io.Copy(near, ours) // a terminal ends with EIO
-		_ = near.Close()
-		_ = ours.Close()
-	}()
-	go func() { _, _ = io.Copy(ours, near) }()
+	go join(near, ours)
 	return nil
+}
+
+// join copies between a socket of the peer and a terminal until the programs have closed the terminal or the peer the
+// socket. Then it closes both, which hangs up on programs that still have the terminal.
+func join(near *net.UnixConn, terminal *os.File) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_, _ = io.Copy(near, terminal) // a terminal ends with EIO
+		_ = near.Close()
+	}()
+	_, err := io.Copy(terminal, near)
+	if errors.Is(err, unix.EIO) || errors.Is(err, net.ErrClosed) {
+		<-done // the programs have closed it; the rest of their output is read
+	}
+	_ = terminal.Close()
+	_ = near.Close()
+	<-done
 }
 
 // attachWith starts another program on these files.

@@ -10,18 +10,19 @@ import (
 )
 
 // attachTerminal attaches a program at a terminal, and returns the peer's end of it.
-func (b *box) attachTerminal(c Command) (uint32, Answer, *bufio.Reader, func(string)) {
+func (b *box) attachTerminal(c Command) (id uint32, a Answer, out *bufio.Reader, write func(string), hangUp func()) {
 	b.t.Helper()
 	c.TTY = true
 	memory, err := MemoryFile(c)
 	must(b.t, err)
 	theirs, ours := socketPair(b.t)
 	defer CloseFiles([]*os.File{memory, theirs})
-	id := b.send(Request{Op: OpAttach}, memory, theirs)
-	return id, b.answer(id, false), bufio.NewReader(ours), func(line string) {
+	id = b.send(Request{Op: OpAttach}, memory, theirs)
+	write = func(line string) {
 		_, err := ours.Write([]byte(line))
 		must(b.t, err)
 	}
+	return id, b.answer(id, false), bufio.NewReader(ours), write, func() { _ = ours.Close() }
 }
 
 // An attached program has the program's environment with its own on top, the program's directory or its own, and its files.
@@ -154,7 +155,7 @@ func TestTerminal(t *testing.T) {
 	b := started(t, layout{UID: 1000}, nil, "sleep")
 	c := command("terminal")
 	c.Rows, c.Cols = 24, 80
-	id, a, out, write := b.attachTerminal(c)
+	id, a, out, write, _ := b.attachTerminal(c)
 	if a.Error != "" {
 		t.Fatal(a.Error)
 	}
@@ -178,14 +179,35 @@ func TestTerminal(t *testing.T) {
 	if _, err := out.ReadString('\n'); err == nil {
 		t.Error("the terminal of a program that has ended does not end")
 	}
-	// A terminal that nobody reads any longer hangs up: its program ends, and the guard does not.
-	_, a, out, write = b.attachTerminal(command("terminal"))
-	if a.Error != "" {
-		t.Fatal(a.Error)
+	b.alive()
+}
+
+// A process that keeps a terminal open after its program keeps nothing of it in the guard once the peer has closed it.
+func TestAttackHoldsTerminal(t *testing.T) {
+	t.Parallel()
+	b := started(t, layout{UID: 1000}, nil, "sleep")
+	open := func() (n int) { // but the pipes that Go keeps for later copies
+		files := fmt.Sprintf("/proc/%d/fd", b.cmd.Process.Pid)
+		must(t, eachNumber(files, func(fd int) {
+			if target, _ := os.Readlink(fmt.Sprint(files, "/", fd)); !strings.HasPrefix(target, "pipe:") {
+				n++
+			}
+		}))
+		return n
 	}
-	next("size 0 0 <nil> true <nil>")
-	write("\x04")
-	next("line")
+	before := open()
+	for range 3 {
+		id, a, out, _, hangUp := b.attachTerminal(command("holder"))
+		if a.Error != "" {
+			t.Fatal(a.Error)
+		}
+		if line, err := out.ReadString('\n'); err != nil || strings.TrimSpace(line) != "holds" {
+			t.Fatalf("it shows %q, %v", line, err)
+		}
+		b.answer(id, true)
+		hangUp()
+	}
+	wait(t, "the end of the terminals", func() bool { return open() == before })
 	b.alive()
 }
 

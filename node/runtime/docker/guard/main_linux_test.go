@@ -269,7 +269,7 @@ func TestNoPeer(t *testing.T) {
 func TestSecrets(t *testing.T) {
 	t.Parallel()
 	b := started(t, layout{UID: 1000}, func(o *Order) { o.Secrets = map[string][]byte{"key": []byte("its value"), "b": nil} }, "self")
-	out := b.prints("stdout", "key ")
+	out := b.prints("stdout", "key its")
 	for _, want := range []string{"user 1000 1000 []", "at /run/secrets dr-x------ 1000 1000", "at /run/secrets/key -r-------- 1000 1000", "key its value <nil>"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("no %q in\n%s", want, out)

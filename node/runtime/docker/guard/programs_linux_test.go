@@ -33,6 +33,7 @@ func programMain(name string, args []string) {
 		"serve":      serve,
 		"deaf":       deaf,
 		"terminal":   terminal,
+		"holder":     holder,
 		"steal":      func([]string) { steal() },
 		"signals":    signalGuard,
 		"leaderless": leaderless,
@@ -230,6 +231,18 @@ func terminal([]string) {
 	_, _ = fmt.Scan(&line)
 	fmt.Println("line", line)
 	os.Exit(7)
+}
+
+// holder leaves a process that has its terminal open and ignores its end.
+func holder([]string) {
+	signal.Ignore(unix.SIGHUP)
+	if pid, _, _ := unix.RawSyscall(unix.SYS_CLONE, uintptr(unix.SIGCHLD), 0, 0); pid != 0 {
+		fmt.Println("holds")
+		os.Exit(0)
+	}
+	for {
+		_, _, _ = unix.RawSyscall(unix.SYS_PAUSE, 0, 0, 0)
+	}
 }
 
 // steal tries to read and change its guard.

@@ -113,8 +113,7 @@ func isStoppedFork(stat []byte, parent int, since int64) bool {
 		forkNoExec = 0x40       // PF_FORKNOEXEC
 		tick       = 10_000_000 // in nanoseconds; USER_HZ is 100
 	)
-	_, after, _ := cutLast(stat, ") ")
-	f := strings.Fields(string(after))
+	f := statFields(stat)
 	if len(f) < 20 || f[0] != "T" || f[1] != strconv.Itoa(parent) {
 		return false
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"strconv"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -22,8 +23,9 @@ const (
 	checkPauseMax = 100 * time.Millisecond
 	checkShare    = 50
 	// maxResumed is how many times a stopped process may run again during a stillness, and how many processes may begin
-	// in it. Others are killed.
+	// in it; maxTicks is how long a stopped process may compute in user mode, in ticks of 10 ms. Others are killed.
 	maxResumed = 4
+	maxTicks   = 5
 	// stopReads is how often the state of a process is read after it was stopped again. It may stand for a moment only.
 	stopReads = 10
 )
@@ -42,8 +44,9 @@ type stillness struct {
 
 // stopped is a process that was stopped for a stillness.
 type stopped struct {
-	stands  bool // since the last time that it was seen to run
-	resumed int  // times that it was seen to run after it stood
+	ticks   uint64 // its time in user mode when it was stopped
+	stands  bool   // since the last time that it was seen to run
+	resumed int    // times that it was seen to run after it stood
 }
 
 // still stops every process of the container but this one and gauges, until goOn.
@@ -124,7 +127,7 @@ func newStillness(attached map[int]*attached) (*stillness, error) {
 			_ = unix.Kill(pid, unix.SIGCONT)
 		}
 	}
-	if err := s.each(func(pid int) { s.stops[pid] = &stopped{} }); err != nil {
+	if err := s.each(func(pid int) { s.stops[pid] = &stopped{ticks: userTicks(pid)} }); err != nil {
 		_ = unix.Kill(-1, unix.SIGCONT)
 		return nil, err
 	}
@@ -168,7 +171,7 @@ func (s *stillness) check() (running bool) {
 
 // begin stops a process that the guard has started during the stillness.
 func (s *stillness) begin(pid int) {
-	s.stops[pid] = &stopped{}
+	s.stops[pid] = &stopped{ticks: userTicks(pid)}
 	_ = unix.Kill(pid, unix.SIGSTOP)
 }
 
@@ -184,7 +187,7 @@ func (s *stillness) stop(pid int) {
 		p.resumed++
 	}
 	delete(s.before, pid)
-	if p.resumed > maxResumed {
+	if p.resumed > maxResumed || userTicks(pid) > p.ticks+maxTicks {
 		_ = unix.Kill(pid, unix.SIGKILL)
 		return
 	}
@@ -254,30 +257,47 @@ func stateOf(pid int) (state byte) {
 	return state
 }
 
-// threadState returns the state in a stat file of proc(5) as one of R, D, T, t and Z; 0 if it has none. The name of a
-// program, before it, may contain any characters.
-func threadState(stat []byte) byte {
-	_, after, _ := cutLast(stat, ") ")
-	if len(after) == 0 {
+// userTicks returns the time that the threads of a process have computed in user mode.
+func userTicks(pid int) uint64 {
+	b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	return ticksIn(b)
+}
+
+// ticksIn returns the time in user mode in a stat file of proc(5); 0 if it has none.
+func ticksIn(stat []byte) uint64 {
+	f := statFields(stat)
+	if len(f) < 12 {
 		return 0
 	}
-	switch after[0] {
-	case 'R', 'S', 'I':
+	n, _ := strconv.ParseUint(f[11], 10, 64)
+	return n
+}
+
+// threadState returns the state in a stat file of proc(5) as one of R, D, T, t and Z; 0 if it has none.
+func threadState(stat []byte) byte {
+	f := statFields(stat)
+	if len(f) == 0 {
+		return 0
+	}
+	switch f[0] {
+	case "R", "S", "I":
 		return 'R'
-	case 'T', 't':
-		return after[0]
-	case 'Z', 'X', 'x':
+	case "T", "t":
+		return f[0][0]
+	case "Z", "X", "x":
 		return 'Z'
 	}
 	return 'D' // or parked, or waking: states of moments
 }
 
-// cutLast is bytes.Cut around the last sep.
-func cutLast(b []byte, sep string) (before, after []byte, found bool) {
-	if i := bytes.LastIndex(b, []byte(sep)); i >= 0 {
-		return b[:i], b[i+len(sep):], true
+// statFields returns the fields of a stat file of proc(5) that follow on the program's name, which may contain any
+// characters: the state is the first.
+func statFields(stat []byte) []string {
+	i := bytes.LastIndexByte(stat, ')')
+	if i < 0 {
+		return nil
 	}
-	return b, nil, false
+	return strings.Fields(string(stat[i+1:]))
 }
 
 // livelier returns the state of a process with threads in these two.

@@ -13,37 +13,51 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// processes calls f with the processes of a box but its guard, and their arguments.
+func (b *box) processes(f func(pid int, args []string)) {
+	must(b.t, eachNumber("/proc", func(pid int) {
+		if space, _ := os.Readlink(fmt.Sprintf("/proc/%d/ns/pid", pid)); space != b.space || pid == b.cmd.Process.Pid {
+			return
+		}
+		line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+		f(pid, strings.Split(strings.TrimSuffix(string(line), "\x00"), "\x00"))
+	}))
+}
+
+// process waits for a process with these last arguments, and returns its number on this machine.
+func (b *box) process(last ...string) (found int) {
+	b.t.Helper()
+	wait(b.t, strings.Join(last, " "), func() bool {
+		b.processes(func(pid int, args []string) {
+			if len(args) >= len(last) && slices.Equal(args[len(args)-len(last):], last) {
+				found = pid
+			}
+		})
+		return found > 0
+	})
+	return found
+}
+
 // running returns the threads that run in a box: their arguments, number and state. Those of its guard do not count, nor of
-// processes with an argument of but.
-func (b *box) running(but ...string) (found []string) {
-	own := fmt.Sprintf("/proc/%d", b.cmd.Process.Pid)
-	processes, err := filepath.Glob("/proc/[0-9]*")
-	must(b.t, err)
-	for _, p := range processes {
-		if s, _ := os.Readlink(p + "/ns/pid"); p == own || s != b.space {
-			continue
-		}
-		line, _ := os.ReadFile(p + "/cmdline")
-		args := strings.Split(strings.TrimSuffix(string(line), "\x00"), "\x00")
-		if slices.ContainsFunc(args, func(a string) bool { return slices.Contains(but, a) }) {
-			continue
-		}
-		threads, _ := filepath.Glob(p + "/task/*/stat")
+// gauges.
+func (b *box) running() (found []string) {
+	b.processes(func(pid int, args []string) {
+		threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
 		for _, thread := range threads {
 			stat, _ := os.ReadFile(thread)
 			fields := strings.Fields(string(stat[max(0, strings.LastIndexByte(string(stat), ')')):]))
-			if len(fields) > 1 && strings.Contains("RSD", fields[1]) {
+			if len(fields) > 1 && strings.Contains("RSD", fields[1]) && !slices.Contains(args, "gauge") {
 				found = append(found, strings.Join(append(args, filepath.Base(filepath.Dir(thread)), fields[1]), " "))
 			}
 		}
-	}
+	})
 	return found
 }
 
 // stands waits until no process runs in a box but its gauges.
 func (b *box) stands() {
 	b.t.Helper()
-	wait(b.t, "stillness", func() bool { return len(b.running("gauge")) == 0 })
+	wait(b.t, "stillness", func() bool { return len(b.running()) == 0 })
 }
 
 // still stops the processes of a box and waits until they stand.
@@ -64,17 +78,7 @@ func (b *box) gauge(output string, program ...string) (uint32, int) {
 	if a.Error != "" {
 		b.t.Fatal(a.Error)
 	}
-	pid := 0
-	wait(b.t, "the gauge", func() bool {
-		for _, line := range b.running() {
-			if strings.Contains(line, "gauge") {
-				fields := strings.Fields(line)
-				pid, _ = strconv.Atoi(fields[len(fields)-2])
-			}
-		}
-		return pid > 0
-	})
-	return id, pid
+	return id, b.process(c.Argv[1:]...)
 }
 
 // During a stillness gauges alone run: neither the program, nor others, nor one that is attached meanwhile. Afterwards all
@@ -82,17 +86,11 @@ func (b *box) gauge(output string, program ...string) (uint32, int) {
 func TestStill(t *testing.T) {
 	t.Parallel()
 	b := started(t, layout{UID: 1000}, nil, "sleep")
-	program := 0
-	wait(t, "the program", func() bool {
-		for _, line := range b.running() {
-			fields := strings.Fields(line)
-			program, _ = strconv.Atoi(fields[len(fields)-2])
-		}
-		return program > 0
-	})
+	program := b.process("sleep")
 	_, gauge := b.gauge("gauge", "sleep")
 	_, _ = b.attach(command("stop"), "stopped")
-	b.prints("stopped", "runs")
+	stopped := b.process("stop")
+	wait(t, "its stop", func() bool { return stateOf(stopped) == 'T' })
 	_, _ = b.attach(command("sleep", "other"), "other")
 	b.goOn()
 	b.still()
@@ -110,12 +108,10 @@ func TestStill(t *testing.T) {
 	}
 	b.goOn()
 	b.prints("late", "late")
-	wait(t, "the others", func() bool {
-		all := strings.Join(b.running("gauge"), "\n")
-		return strings.Contains(all, "program sleep other ") && strings.Contains(all, "program sleep "+strconv.Itoa(program))
-	})
-	if out := b.output("stopped"); out != "runs\n" {
-		t.Errorf("a process that the program had stopped printed %q", out)
+	other := b.process("sleep", "other")
+	wait(t, "the others", func() bool { return stateOf(program) == 'R' && stateOf(other) == 'R' })
+	if state := stateOf(stopped); state != 'T' || b.output("stopped") != "runs\n" {
+		t.Errorf("a process that the program had stopped is in state %c and printed %q", state, b.output("stopped"))
 	}
 	b.goOn()
 	b.alive()
@@ -238,6 +234,7 @@ func TestStates(t *testing.T) {
 		"1 (a) T (b) R 0":    'R',
 		"1 (a) T 1 (b)) Z 0": 'Z',
 		"1 (sh) ":            0,
+		"1 (sh) RR 1":        'D',
 		"1 (sh)":             0,
 		"":                   0,
 	} {
@@ -249,6 +246,12 @@ func TestStates(t *testing.T) {
 		if got := livelier(test[0], test[1]); got != test[2] {
 			t.Errorf("threads in %q: %q", test[:2], got)
 		}
+	}
+	if got := ticksIn([]byte("77 (a) T 1) T 1 77 77 0 -1 4194368 0 0 0 0 31 41 0 0 20 0")); got != 31 {
+		t.Errorf("%d ticks in user mode, want 31", got)
+	}
+	if got := ticksIn([]byte("77 (a) T 1 77 77 0 -1 4194368 0 0 0 0")); got != 0 {
+		t.Errorf("%d ticks in half a line", got)
 	}
 	if got := stateOf(os.Getpid()); got != 'R' {
 		t.Errorf("this process: %q", got)
