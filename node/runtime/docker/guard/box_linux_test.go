@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	goruntime "runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -53,6 +54,7 @@ type layout struct {
 
 // boxMain makes a box and becomes its guard.
 func boxMain(path string) {
+	goruntime.LockOSThread()
 	var l layout
 	text, err := os.ReadFile(path)
 	if err == nil {
@@ -106,7 +108,8 @@ func (l layout) enter() error {
 	if l.UID > 0 {
 		err = errors.Join(err, syscall.Setgroups(nil), syscall.Setgid(l.UID), syscall.Setuid(l.UID))
 	}
-	return err
+	// A box ends with its test.
+	return errors.Join(err, unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0))
 }
 
 func loopbackUp() error {

@@ -28,6 +28,8 @@ const (
 	// maxFiles bounds the open files of each process of the container, below the engine's limit. Some programs close
 	// every number up to the limit, one by one.
 	maxFiles = 1 << 16
+	// lastSignal is the largest number of a signal.
+	lastSignal = 64
 )
 
 // Main is the guard when the binary was started as one; otherwise it returns at once. Call it first in main, after
@@ -76,12 +78,9 @@ func run() error {
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return fmt.Errorf("hiding from the program: %w", err)
 	}
-	// Every signal is caught, so that the program cannot end the guard with a signal. Ignoring them would be inherited.
-	// SIGTERM has a channel of its own, which the program cannot fill with others.
-	signal.Notify(make(chan os.Signal, 1))
 	stops := make(chan os.Signal, 1)
 	signal.Notify(stops, unix.SIGTERM)
-	if err := dropFaults(); err != nil {
+	if err := dropSignals(); err != nil {
 		return err
 	}
 	var files syscall.Rlimit
@@ -120,18 +119,21 @@ func run() error {
 	return g.finish(g.reap())
 }
 
-// dropFaults has the kernel drop the signals of faults that the program sends. Go's runtime would take a signal of
-// sigqueue(3) for a fault of this process, and end it. Inside its container, the first process receives no signal with
-// the default action, but a fault of its own still ends it.
-func dropFaults() error {
-	for _, s := range []unix.Signal{
-		unix.SIGILL, unix.SIGTRAP, unix.SIGBUS, unix.SIGFPE, unix.SIGSEGV, unix.SIGSTKFLT, unix.SIGSYS,
-	} {
+// dropSignals has the kernel drop the program's signals, but SIGTERM and the signal that Go's runtime sends itself.
+// Inside its container, the first process receives no signal with the default action. Caught, a signal of a fault would
+// end this process if sent by sigqueue(3), since Go's runtime takes it for a fault of its own, and a flood of signals
+// that queue would keep its threads. Ignored, signals would be ignored by the program, too. A real fault ends this
+// process.
+func dropSignals() error {
+	for s := unix.Signal(1); s <= lastSignal; s++ {
+		if s == unix.SIGKILL || s == unix.SIGSTOP || s == unix.SIGTERM || s == unix.SIGURG {
+			continue
+		}
 		var action struct{ handler, flags, restorer, mask uint64 } // the kernel's; zero is the default action
 		_, _, errno := unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(s), uintptr(unsafe.Pointer(&action)), 0,
 			unsafe.Sizeof(action.mask), 0, 0)
 		if errno != 0 {
-			return fmt.Errorf("dropping signal %v: %w", s, errno)
+			return fmt.Errorf("dropping signal %d: %w", s, errno)
 		}
 	}
 	return nil

@@ -24,13 +24,30 @@ func started(t *testing.T, l layout, edit func(*Order), program ...string) *box 
 	return b
 }
 
-// No signal of the program ends its guard, neither of kill(2) nor of sigqueue(3), which Go's runtime takes for a fault
-// of the guard's own.
+// No signal of the program ends its guard, neither of kill(2) nor of sigqueue(3), which Go's runtime would take for a
+// fault of the guard's own.
 func TestAttackSignals(t *testing.T) {
 	t.Parallel()
 	b := started(t, layout{UID: 1000}, nil, "signals")
 	if out := b.prints("stdout", "done"); strings.Contains(out, "signal") {
 		t.Errorf("signals are not sent: %s", out)
+	}
+	b.alive()
+}
+
+// The guard catches no signal that a program could queue without end, and its children ignore none.
+func TestAttackQueuesSignals(t *testing.T) {
+	t.Parallel()
+	b := started(t, layout{UID: 1000}, nil, "sleep")
+	for pid, want := range map[int]string{b.cmd.Process.Pid: "0000000000404000", b.process("sleep"): ""} {
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+		must(t, err)
+		for line := range strings.Lines(string(text)) {
+			name, set, _ := strings.Cut(strings.TrimSpace(line), ":\t")
+			if name == "SigIgn" && set != "0000000000000000" || name == "SigCgt" && want != "" && set != want {
+				t.Errorf("process %d: %s %s, want that SIGTERM and SIGURG are caught", pid, name, set)
+			}
+		}
 	}
 	b.alive()
 }

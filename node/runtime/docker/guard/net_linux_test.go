@@ -3,6 +3,7 @@ package guard
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"net/netip"
 	"os"
@@ -127,35 +128,27 @@ func TestNet(t *testing.T) {
 // mtu reads the device's MTU in the box.
 func (b *box) mtu() int {
 	b.t.Helper()
-	type result struct {
-		mtu int
-		err error
+	goruntime.LockOSThread()
+	defer goruntime.UnlockOSThread()
+	var fds [2]int
+	for i, path := range []string{"/proc/thread-self/ns/net", fmt.Sprintf("/proc/%d/ns/net", b.cmd.Process.Pid)} {
+		var err error
+		fds[i], err = unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		must(b.t, err)
+		defer unix.Close(fds[i])
 	}
-	got := make(chan result)
-	go func() { // its thread ends with it
-		var r result
-		goruntime.LockOSThread()
-		fd, err := unix.Open(fmt.Sprintf("/proc/%d/ns/net", b.cmd.Process.Pid), unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	must(b.t, unix.Setns(fds[1], unix.CLONE_NEWNET))
+	var mtu uint32
+	err := withSocket(func(s int) error {
+		ifr, err := unix.NewIfreq(runtime.OverlayDevice)
 		if err == nil {
-			err = unix.Setns(fd, unix.CLONE_NEWNET)
-			_ = unix.Close(fd)
+			err = unix.IoctlIfreq(s, unix.SIOCGIFMTU, ifr)
+			mtu = ifr.Uint32()
 		}
-		if err == nil {
-			err = withSocket(func(s int) error {
-				ifr, err := unix.NewIfreq(runtime.OverlayDevice)
-				if err == nil {
-					err = unix.IoctlIfreq(s, unix.SIOCGIFMTU, ifr)
-					r.mtu = int(ifr.Uint32())
-				}
-				return err
-			})
-		}
-		r.err = err
-		got <- r
-	}()
-	r := <-got
-	must(b.t, r.err)
-	return r.mtu
+		return err
+	})
+	must(b.t, errors.Join(err, unix.Setns(fds[0], unix.CLONE_NEWNET)))
+	return int(mtu)
 }
 
 // Without a peer for the grace the network ends.
