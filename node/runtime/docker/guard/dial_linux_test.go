@@ -1,6 +1,7 @@
 package guard
 
 import (
+	"errors"
 	"io"
 	"net"
 	"net/netip"
@@ -148,7 +149,7 @@ func TestAttackDeaf(t *testing.T) {
 	b.end()
 }
 
-// Each half of a connection ends alone.
+// Each half of a connection ends alone, and a source without a destination can no longer be written.
 func TestPass(t *testing.T) {
 	t.Parallel()
 	pair := func() (a, b *net.UnixConn) {
@@ -173,10 +174,17 @@ func TestPass(t *testing.T) {
 		t.Errorf("read %q", got)
 	}
 	<-done
-	if _, err := source.Write([]byte("x")); err == nil {
-		t.Error("the source can still be written")
-	}
 	if _, err := sink.Write([]byte("back")); err != nil {
 		t.Errorf("the other direction is closed: %v", err)
+	}
+	source, from = pair()
+	to, sink = pair()
+	_ = sink.Close()
+	go pass(to, from)
+	for err = nil; err == nil; {
+		_, err = source.Write([]byte("x"))
+	}
+	if !errors.Is(err, unix.EPIPE) {
+		t.Error(err)
 	}
 }

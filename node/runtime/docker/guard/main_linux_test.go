@@ -227,10 +227,8 @@ func TestNextPeer(t *testing.T) {
 	if a.Error != "" {
 		t.Fatal(a.Error)
 	}
-	if a := b.ask(Request{Op: OpStill}); a.Error != "" {
-		t.Fatal(a.Error)
-	}
-	b.stands()
+	earlier := b.process("sleep")
+	b.still()
 	_ = b.conn.Close()
 	b.accept()
 	if a := b.receive(); a.Token != "its own" || a.ID != 0 {
@@ -243,6 +241,7 @@ func TestNextPeer(t *testing.T) {
 		}
 	}
 	go b.read(b.conn)
+	wait(t, "the end of the earlier peer's program", func() bool { return stateOf(earlier) == 0 })
 	b.send(Request{Op: OpTerm})
 	if r := b.end(); r.Code != 4 || !r.Started.Equal(a.Started) {
 		t.Errorf("report %+v after %q; want code 4, started %v", r, first, a.Started)

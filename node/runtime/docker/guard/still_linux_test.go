@@ -98,16 +98,21 @@ func TestStill(t *testing.T) {
 	if state := stateOf(gauge); state != 'R' {
 		t.Errorf("the gauge is in state %c", state)
 	}
-	_, a := b.attach(command("print", "late"), "late")
-	if a.Error != "" {
-		t.Fatal(a.Error)
+	for i := range maxResumed + 2 { // more than may begin by themselves
+		if _, a := b.attach(command("print", "late"), fmt.Sprint("late", i)); a.Error != "" {
+			t.Fatal(a.Error)
+		}
 	}
 	b.stands()
-	if out := b.output("late"); out != "" {
-		t.Errorf("a program that was attached meanwhile printed %q", out)
+	for i := range maxResumed + 2 {
+		if out := b.output(fmt.Sprint("late", i)); out != "" {
+			t.Errorf("a program that was attached meanwhile printed %q", out)
+		}
 	}
 	b.goOn()
-	b.prints("late", "late")
+	for i := range maxResumed + 2 {
+		b.prints(fmt.Sprint("late", i), "late")
+	}
 	other := b.process("sleep", "other")
 	wait(t, "the others", func() bool { return stateOf(program) == 'R' && stateOf(other) == 'R' })
 	if state := stateOf(stopped); state != 'T' || b.output("stopped") != "runs\n" {
@@ -162,13 +167,18 @@ func TestAttackSlowsGauge(t *testing.T) {
 // A program stands still that has no first thread, and one whose processes start others faster than they are found.
 func TestAttackStill(t *testing.T) {
 	t.Parallel()
-	for _, name := range []string{"leaderless", "hop"} {
+	for name, least := range map[string]int{"leaderless": 1, "hop": 1 + chains} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := newBox(t, layout{UID: 1000})
 			b.run(nil, name)
 			b.prints("stdout", "runs")
 			b.still()
+			n := 0
+			b.processes(func(int, []string) { n++ })
+			if n < least {
+				t.Errorf("%d processes are left of %d: they did not all stop at once", n, least)
+			}
 			b.alive()
 		})
 	}
