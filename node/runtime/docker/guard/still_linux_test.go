@@ -98,20 +98,23 @@ func TestStill(t *testing.T) {
 	if state := stateOf(gauge); state != 'R' {
 		t.Errorf("the gauge is in state %c", state)
 	}
+	var late []int
 	for i := range maxResumed + 2 { // more than may begin by themselves
-		if _, a := b.attach(command("print", "late"), fmt.Sprint("late", i)); a.Error != "" {
+		name := fmt.Sprint("late", i)
+		if _, a := b.attach(command("sleep", name), name); a.Error != "" {
 			t.Fatal(a.Error)
 		}
+		late = append(late, b.process("sleep", name))
 	}
 	b.stands()
-	for i := range maxResumed + 2 {
-		if out := b.output(fmt.Sprint("late", i)); out != "" {
-			t.Errorf("a program that was attached meanwhile printed %q", out)
+	for _, pid := range late {
+		if state := stateOf(pid); state != 'T' {
+			t.Errorf("a program that was attached meanwhile is in state %q", state)
 		}
 	}
 	b.goOn()
-	for i := range maxResumed + 2 {
-		b.prints(fmt.Sprint("late", i), "late")
+	for _, pid := range late {
+		wait(t, "those that were attached meanwhile", func() bool { return stateOf(pid) == 'R' })
 	}
 	other := b.process("sleep", "other")
 	wait(t, "the others", func() bool { return stateOf(program) == 'R' && stateOf(other) == 'R' })
