@@ -180,11 +180,10 @@ func TestPass(t *testing.T) {
 	source, from = pair()
 	to, sink = pair()
 	_ = sink.Close()
-	go pass(to, from)
-	for err = nil; err == nil; {
-		_, err = source.Write([]byte("x"))
-	}
-	if !errors.Is(err, unix.EPIPE) {
-		t.Error(err)
+	_, err = source.Write([]byte("x"))
+	must(t, err)
+	pass(to, from)
+	if _, err = source.Write([]byte("x")); !errors.Is(err, unix.EPIPE) {
+		t.Errorf("writing to no destination: %v", err)
 	}
 }
