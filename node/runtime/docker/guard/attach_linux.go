@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"slices"
 	"strings"
@@ -55,13 +56,26 @@ func (g *guard) attach(id uint32, files []*os.File) error {
 		_ = ours.Close()
 		return err
 	}
-	go func() { // until the program has closed the terminal, or the peer the socket
-		_, _ = io.Copy(near, ours) // a terminal ends with EIO
-		_ = near.Close()
-		_ = ours.Close()
-	}()
-	go func() { _, _ = io.Copy(ours, near) }()
+	go join(near, ours)
 	return nil
+}
+
+// join copies between a socket of the peer and a terminal until the programs have closed the terminal or the peer the
+// socket. Then it closes both, which hangs up on programs that still have the terminal.
+func join(near *net.UnixConn, terminal *os.File) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_, _ = io.Copy(near, terminal) // a terminal ends with EIO
+		_ = near.Close()
+	}()
+	_, err := io.Copy(terminal, near)
+	if errors.Is(err, unix.EIO) || errors.Is(err, net.ErrClosed) {
+		<-done // the programs have closed it; the rest of their output is read
+	}
+	_ = terminal.Close()
+	_ = near.Close()
+	<-done
 }
 
 // attachWith starts another program on these files.
@@ -71,16 +85,23 @@ func (g *guard) attachWith(id uint32, c Command, stdio []*os.File, terminal *os.
 	if g.over || len(g.attached) >= MaxAttached {
 		return fmt.Errorf("%d programs are attached already, or the program has ended", len(g.attached))
 	}
-	c.Env = merged(g.order.Command.Env, c.Env)
+	sys := &syscall.SysProcAttr{Setsid: true, Setctty: terminal != nil} // the terminal is its descriptor 0
+	// A gauge has neither the program's environment, which could slow it down, nor its user.
+	if !c.Gauge {
+		c.Env = merged(g.order.Command.Env, c.Env)
+		sys.Credential = g.credential()
+	}
 	if c.Dir == "" {
 		c.Dir = g.order.Command.Dir
 	}
-	// The terminal is its descriptor 0.
-	pid, err := g.spawn(c, stdio, &syscall.SysProcAttr{Setsid: true, Setctty: terminal != nil})
+	pid, err := spawn(g.order, c, stdio, sys)
 	if err != nil {
 		return err
 	}
 	g.attached[pid] = &attached{id, pid, c.Gauge, terminal}
+	if g.stillness != nil && !c.Gauge {
+		g.stillness.begin(pid)
+	}
 	_ = g.conn.Send(Answer{ID: id})
 	return nil
 }

@@ -44,14 +44,11 @@ func (c *Conn) Send(v any, files ...*os.File) error {
 func (c *Conn) Receive() ([]byte, []*os.File, error) {
 	b, oob := make([]byte, MaxPacket+1), make([]byte, unix.CmsgSpace(4*MaxFiles))
 	n, nOOB, flags, _, err := c.c.ReadMsgUnix(b, oob)
-	if err != nil {
-		return nil, nil, err
-	}
-	files, err := filesIn(oob[:nOOB])
+	files, malformed := filesIn(oob[:nOOB]) // also of an empty message, which is the other side's end
 	switch {
 	case err != nil:
-	case n == 0:
-		err = io.EOF
+	case malformed != nil:
+		err = malformed
 	case flags&(unix.MSG_TRUNC|unix.MSG_CTRUNC) != 0:
 		err = errors.New("message too long")
 	}

@@ -1,6 +1,7 @@
 package guard
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -18,14 +19,16 @@ const answerPatience = 2 * time.Second
 
 // dialled is a connection to the program, open or in progress.
 type dialled struct {
-	near *net.UnixConn
-	conn *net.TCPConn // nil until it is made
-	over bool         // the peer has closed it, or is gone
+	near   *net.UnixConn
+	conn   *net.TCPConn // nil until it is made
+	over   bool         // the peer has closed it, or is gone
+	giveUp func()       // ends the attempt to make it
 }
 
 // hangUp stops reading from the connection, since its reader is gone. The peer's data is still forwarded. The guard's
 // mu is held.
 func (d *dialled) hangUp() {
+	d.giveUp()
 	if d.over = true; d.conn != nil {
 		_ = d.conn.CloseRead()
 	}
@@ -49,10 +52,12 @@ func (g *guard) dial(conn *Conn, req Request, files []*os.File) {
 		_ = conn.Send(Answer{ID: req.ID, Error: why})
 		return
 	}
-	d := &dialled{near: near}
+	ctx, giveUp := context.WithCancel(context.Background())
+	d := &dialled{near: near, giveUp: giveUp}
 	g.dialled[d] = req.ID
 	g.copies.Go(func() {
-		far, err := g.dialOwn(req.Port)
+		far, err := g.dialOwn(ctx, req.Port)
+		giveUp()
 		if err != nil {
 			g.forget(d)
 			_ = near.Close()
@@ -85,6 +90,13 @@ func (g *guard) lastAnswers() {
 	defer g.mu.Unlock()
 	for d := range g.dialled {
 		_ = d.near.SetWriteDeadline(time.Now().Add(answerPatience))
+	}
+}
+
+// giveUp ends the attempts to connect to a program that has ended. The kernel would retry for minutes.
+func giveUp(all map[*dialled]uint32) {
+	for d := range all {
+		d.giveUp()
 	}
 }
 
@@ -127,16 +139,16 @@ func socketOf(files []*os.File) (*net.UnixConn, error) {
 }
 
 // dialOwn connects to a port at the loopback address and, if refused, at the overlay's address.
-func (g *guard) dialOwn(port uint16) (*net.TCPConn, error) {
-	c, err := dialPort(netip.AddrFrom4([4]byte{127, 0, 0, 1}), port)
+func (g *guard) dialOwn(ctx context.Context, port uint16) (*net.TCPConn, error) {
+	c, err := dialPort(ctx, netip.AddrFrom4([4]byte{127, 0, 0, 1}), port)
 	if a := g.order.Overlay; a.Is4() && errors.Is(err, unix.ECONNREFUSED) {
-		c, err = dialPort(a, port)
+		c, err = dialPort(ctx, a, port)
 	}
 	return c, err
 }
 
-func dialPort(to netip.Addr, port uint16) (*net.TCPConn, error) {
-	c, err := net.DialTCP("tcp4", nil, net.TCPAddrFromAddrPort(netip.AddrPortFrom(to, port)))
+func dialPort(ctx context.Context, to netip.Addr, port uint16) (*net.TCPConn, error) {
+	c, err := new(net.Dialer).DialTCP(ctx, "tcp4", netip.AddrPort{}, netip.AddrPortFrom(to, port))
 	var why unix.Errno
 	if errors.As(err, &why) {
 		err = why

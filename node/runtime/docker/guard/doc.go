@@ -5,6 +5,7 @@
 //   - It ends the program at its wall-time limit, and when no peer was connected for the grace.
 //   - It starts attached programs and opens connections to the program's ports.
 //   - It stops all other processes while a gauge, its own binary attached as a program, computes a probe of the lease.
+//     It kills a process that evades this.
 //   - It reports at the end how the program ended and its usage.
 //
 // It runs as the program's user, without capabilities, or as root of a user namespace (package ociruntime), where it

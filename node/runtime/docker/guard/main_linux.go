@@ -12,6 +12,7 @@ import (
 	"sync"
 	"syscall"
 	"time"
+	"unsafe"
 
 	"github.com/starling-network/starling/node/runtime"
 	"github.com/starling-network/starling/node/runtime/docker/passwd"
@@ -27,6 +28,8 @@ const (
 	// maxFiles bounds the open files of each process of the container, below the engine's limit. Some programs close
 	// every number up to the limit, one by one.
 	maxFiles = 1 << 16
+	// lastSignal is the largest number of a signal.
+	lastSignal = 64
 )
 
 // Main is the guard when the binary was started as one; otherwise it returns at once. Call it first in main, after
@@ -60,15 +63,14 @@ type guard struct {
 	started time.Time
 	copies  sync.WaitGroup // of the program's output: logs and answers on its ports
 
-	mu       sync.Mutex
-	conn     *Conn
-	attached map[int]*attached   // by process
-	dialled  map[*dialled]uint32 // by connection: the request, with an ID that a later peer uses again
-	reason   runtime.Reason      // why the guard ended the program, if it did
-	asked    bool                // to end, by SIGTERM
-	over     bool                // pid is reaped and must not be signalled
-	stopped  map[int]bool        // stopped processes
-	waking   *time.Timer         // resumes them after stillTime
+	mu        sync.Mutex
+	conn      *Conn
+	attached  map[int]*attached   // by process
+	dialled   map[*dialled]uint32 // by connection: the request, with an ID that a later peer uses again
+	reason    runtime.Reason      // why the guard ended the program, if it did
+	asked     bool                // to end, by SIGTERM
+	over      bool                // pid is reaped and must not be signalled
+	stillness *stillness          // nil: processes run
 }
 
 func run() error {
@@ -76,9 +78,11 @@ func run() error {
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return fmt.Errorf("hiding from the program: %w", err)
 	}
-	// Every signal is caught, so that the program cannot end the guard with a signal. Ignoring them would be inherited.
-	signals := make(chan os.Signal, 64)
-	signal.Notify(signals)
+	stops := make(chan os.Signal, 1)
+	signal.Notify(stops, unix.SIGTERM)
+	if err := dropSignals(); err != nil {
+		return err
+	}
 	var files syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files); err == nil && files.Max > maxFiles {
 		_ = syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Cur: maxFiles, Max: maxFiles})
@@ -105,16 +109,34 @@ func run() error {
 	}
 	go g.serve(conn)
 	go func() {
-		for s := range signals {
-			if s == unix.SIGTERM {
-				g.engineStops()
-			}
+		for range stops {
+			g.engineStops()
 		}
 	}()
 	if g.order.WallTime > 0 {
 		time.AfterFunc(g.order.WallTime, func() { g.end(runtime.ReasonTimeout) })
 	}
 	return g.finish(g.reap())
+}
+
+// dropSignals has the kernel drop the program's signals, but SIGTERM and the signal that Go's runtime sends itself.
+// Inside its container, the first process receives no signal with the default action. Caught, a signal of a fault would
+// end this process if sent by sigqueue(3), since Go's runtime takes it for a fault of its own, and a flood of signals
+// that queue would keep its threads. Ignored, signals would be ignored by the program, too. A real fault ends this
+// process.
+func dropSignals() error {
+	for s := unix.Signal(1); s <= lastSignal; s++ {
+		if s == unix.SIGKILL || s == unix.SIGSTOP || s == unix.SIGTERM || s == unix.SIGURG {
+			continue
+		}
+		var action struct{ handler, flags, restorer, mask uint64 } // the kernel's; zero is the default action
+		_, _, errno := unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(s), uintptr(unsafe.Pointer(&action)), 0,
+			unsafe.Sizeof(action.mask), 0, 0)
+		if errno != 0 {
+			return fmt.Errorf("dropping signal %d: %w", s, errno)
+		}
+	}
+	return nil
 }
 
 func warmThreads() {

@@ -7,7 +7,6 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -17,9 +16,6 @@ import (
 	"github.com/starling-network/starling/node/runtime"
 	"golang.org/x/sys/unix"
 )
-
-// DefaultPath is the search path for a program without a slash if its environment has no PATH.
-const DefaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 // start runs the program with its outputs in pipes, which are copied up to the limit and drained after it.
 func (g *guard) start() error {
@@ -50,7 +46,8 @@ func (g *guard) start() error {
 		g.copies.Go(func() { _, _ = io.Copy(bounded, r) })
 	}
 	g.started = time.Now()
-	g.pid, err = g.spawn(g.order.Command, files, &syscall.SysProcAttr{Setsid: true})
+	sys := &syscall.SysProcAttr{Setsid: true, Credential: g.credential()}
+	g.pid, err = spawn(g.order, g.order.Command, files, sys)
 	return err
 }
 
@@ -98,56 +95,6 @@ func (g *guard) writeSecrets() error {
 	return give(runtime.SecretsDir, int(g.account.UID), int(g.account.GID))
 }
 
-// spawn starts a program of the container.
-func (g *guard) spawn(c Command, files []*os.File, sys *syscall.SysProcAttr) (int, error) {
-	if info, err := os.Stat(c.Dir); err != nil || !info.IsDir() {
-		return 0, fmt.Errorf("working directory %q is not in the image or its mounts", c.Dir)
-	}
-	program, err := lookPath(c)
-	if err != nil {
-		return 0, err
-	}
-	fds := make([]uintptr, len(files))
-	for i, f := range files {
-		fds[i] = f.Fd()
-	}
-	sys.Credential = g.credential()
-	pid, err := syscall.ForkExec(program, c.Argv, &syscall.ProcAttr{Dir: c.Dir, Env: c.Env, Files: fds, Sys: sys})
-	if err != nil {
-		return 0, fmt.Errorf("running %q: %w", c.Argv[0], err)
-	}
-	// On low memory the program is killed first. A write past the disk limit in one file is refused. A guard may not
-	// limit programs of another user; their mounts are in a volume.
-	_ = os.WriteFile(fmt.Sprintf("/proc/%d/oom_score_adj", pid), []byte("1000"), 0)
-	if len(g.order.Writable) > 0 {
-		most := uint64(g.order.DiskBytes) + 1
-		_ = unix.Prlimit(pid, unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: most, Max: most}, nil)
-	}
-	return pid, nil
-}
-
-func lookPath(c Command) (string, error) {
-	name := c.Argv[0]
-	if strings.Contains(name, "/") {
-		if !filepath.IsAbs(name) {
-			name = filepath.Join(c.Dir, name)
-		}
-		return name, nil
-	}
-	list := DefaultPath
-	for _, kv := range c.Env {
-		if v, ok := strings.CutPrefix(kv, "PATH="); ok {
-			list = v
-		}
-	}
-	for _, dir := range filepath.SplitList(list) {
-		if p, err := exec.LookPath(filepath.Join("/", dir, name)); err == nil {
-			return p, nil
-		}
-	}
-	return "", fmt.Errorf("%q is not in the image's PATH %s", name, list)
-}
-
 // reap waits for every process of the container until the program itself is among the dead, then ends the others.
 func (g *guard) reap() unix.WaitStatus {
 	var status, s unix.WaitStatus
@@ -163,6 +110,7 @@ func (g *guard) reap() unix.WaitStatus {
 		if pid == g.pid {
 			g.over, status = true, s
 			g.killAll()
+			giveUp(g.dialled)
 		}
 		a := g.attached[pid]
 		delete(g.attached, pid)
@@ -264,7 +212,12 @@ func cgroupValue(file, key string) (uint64, bool) {
 	if err != nil {
 		return 0, false
 	}
-	for line := range strings.Lines(string(b)) {
+	return numberIn(b, key)
+}
+
+// numberIn returns the number in a line of a key, or in the only line if the key is empty.
+func numberIn(text []byte, key string) (uint64, bool) {
+	for line := range strings.Lines(string(text)) {
 		name, value, found := strings.Cut(strings.TrimSpace(line), " ")
 		if !found {
 			name, value = "", name

@@ -85,13 +85,13 @@ type Answer struct {
 // Command is a program to start, of an Order or an attached one.
 type Command struct {
 	Argv []string `json:"argv"` // the program and its arguments
-	// NAME=value: the whole environment; of an attached program the differences to the program's
+	// NAME=value: the whole environment; of an attached program that is no gauge, the differences to the program's
 	Env  []string `json:"env"`
 	Dir  string   `json:"dir"` // working directory, absolute; of an attached program "" is the program's
 	TTY  bool     `json:"tty,omitempty"`
 	Rows uint16   `json:"rows,omitempty"`
 	Cols uint16   `json:"cols,omitempty"`
-	// Gauge is a program that computes while the others stand still; of an attached one.
+	// Gauge is a program that computes while the others stand still; of an attached one. It has the guard's own user.
 	Gauge bool `json:"gauge,omitempty"`
 }
 
