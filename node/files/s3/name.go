@@ -81,11 +81,10 @@ func Parse(text string) (Name, error) {
 // ParseFolder reads the name of a folder as a destination: the slash at its end is optional, and a bucket alone is its
 // whole.
 func ParseFolder(text string) (Name, error) {
-	n, err := Parse(strings.TrimSuffix(text, "/") + "/")
-	if err == nil && n.Pattern != "" {
-		err = fmt.Errorf("%w: %.80q: a destination is one folder, without *, ? and [", ErrName, text)
+	if _, ok := literal(text); !ok {
+		return Name{}, fmt.Errorf(`%w: %.80q: a destination is one folder: write \* for *`, ErrName, text)
 	}
-	return n, err
+	return Parse(strings.TrimSuffix(text, "/") + "/")
 }
 
 // literal returns a text without its backslashes. ok is false for a pattern, and for a backslash before other

@@ -278,6 +278,9 @@ func (r *reader) answer(res *http.Response) error {
 	case code == http.StatusRequestTimeout, code == http.StatusTooEarly, code == http.StatusTooManyRequests,
 		code >= 500:
 		return fmt.Errorf("answered %s", res.Status)
+	case code == http.StatusForbidden && Signed(r.file.urls[r.next]):
+		return r.bad(fmt.Sprintf("status of the server: %d: a signed URL may have expired: submit the job again", code),
+			nil)
 	default:
 		return r.bad(fmt.Sprintf("status of the server: %d", code), nil)
 	}

@@ -59,9 +59,9 @@ func (e *Incomplete) Unwrap() error { return e.Cause }
 // PutFolder writes the files below dir as objects of a folder, several at a time, and returns their number and bytes.
 // An object that is there already with the same checksum is not sent again. PutFolder never replaces another object: it
 // returns ErrExists. On errors it continues with the other objects, and returns an *Incomplete. Empty directories are
-// left out. progress is optional and gets the bytes so far.
-func (c *Client) PutFolder(ctx context.Context, to s3.Name, dir string, progress func(done int64)) (n int, bytes int64,
-	err error) {
+// left out. progress is optional and gets the bytes so far, and all bytes.
+func (c *Client) PutFolder(ctx context.Context, to s3.Name, dir string, progress func(done, all int64)) (n int,
+	bytes int64, err error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return 0, 0, err
@@ -71,7 +71,7 @@ func (c *Client) PutFolder(ctx context.Context, to s3.Name, dir string, progress
 	if err != nil {
 		return 0, 0, fmt.Errorf("listing the files of %s: %w", dir, err)
 	}
-	p := putter{c: c, root: root, to: to, progress: progress}
+	p := putter{c: c, root: root, to: to, all: bytes, progress: progress}
 	eg, ectx := errgroup.WithContext(ctx)
 	eg.SetLimit(atOnce)
 	for _, rel := range files {
@@ -112,7 +112,8 @@ type putter struct {
 
 	mu       sync.Mutex
 	done     int64
-	progress func(done int64)
+	all      int64
+	progress func(done, all int64)
 	missing  []string
 	cause    error
 }
@@ -202,7 +203,7 @@ func (p *putter) count(n int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.done += n; p.progress != nil {
-		p.progress(p.done)
+		p.progress(p.done, p.all)
 	}
 }
 

@@ -36,6 +36,7 @@ const (
 // Server is a running S3 server.
 type Server struct {
 	URL   string
+	Dir   string         // of the files that are the bucket's objects; a file that is written there has no checksum
 	Roots *x509.CertPool // of a server with TLS
 	ca    string         // file of its certificate
 }
@@ -51,7 +52,7 @@ func Start(t testing.TB, secure bool) *Server {
 			t.Fatal(err)
 		}
 	}
-	s := &Server{}
+	s := &Server{Dir: filepath.Join(dir, "data", Bucket)}
 	args := []string{"--access", Key, "--secret", Secret, "--region", region, "--quiet"}
 	if secure {
 		s.Roots, s.ca = certificate(t, dir)
