@@ -240,6 +240,9 @@ func (r *reader) open() error {
 	if err != nil {
 		cancel(nil)
 		client.CloseIdleConnections()
+		if u, ok := errors.AsType[*url.Error](err); ok {
+			err = fmt.Errorf("%s: %w", Public(u.URL), u.Err) // without the query
+		}
 		if final(err) {
 			return r.unreachable(err)
 		}

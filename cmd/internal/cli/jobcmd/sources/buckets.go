@@ -239,9 +239,13 @@ func (b *buckets) content(ctx context.Context, source string) (job.Blob, error) 
 		return job.Blob{}, err
 	}
 	found := job.Blob{CID: id, Size: o.Size}
-	if open {
+	switch {
+	case open:
 		found, err = b.address(ctx, o, found)
-	} else {
+	case o.Size > api.MaxBlob:
+		err = cli.Usagef("%s: got %s through this computer, want at most %s", n, stream.Size(o.Size),
+			stream.Size(api.MaxBlob))
+	default:
 		found, err = b.store(ctx, n.String(), found, func(w io.Writer) error { return b.copy(ctx, w, o) })
 	}
 	if err == nil && !listed {
