@@ -49,9 +49,9 @@ func Parse(text string) (Name, error) {
 	bucket, key, slash := strings.Cut(rest, "/")
 	switch {
 	case !ok || !slash:
-		return Name{}, fmt.Errorf("%w: %.80q, want s3://BUCKET/KEY, or s3://BUCKET/FOLDER/", ErrName, text)
+		return Name{}, fmt.Errorf("%w: %.80q, want s3://BUCKET/FOLDER/ or s3://BUCKET/KEY", ErrName, text)
 	case !bucketName.MatchString(bucket) || strings.Contains(bucket, ".."):
-		return Name{}, fmt.Errorf("%w: bucket %.80q, want 3 to 63 of a-z, 0-9, - and .", ErrName, bucket)
+		return Name{}, fmt.Errorf("%w: bucket %.80q, want 3 to 63 of a-z, 0-9, . and -", ErrName, bucket)
 	}
 	n := Name{Bucket: bucket}
 	folder, last := "", key
@@ -114,7 +114,7 @@ func checkKey(key string) error {
 	case !utf8.ValidString(key) || strings.ContainsFunc(key, unprintable):
 		return errors.New("the key has control characters, or is no UTF-8")
 	case !fs.ValidPath(key) || key == ".":
-		return errors.New("the key is not clean: it has an empty part, . or ..")
+		return errors.New("the key is not clean: it has .., . or an empty part")
 	}
 	return nil
 }
