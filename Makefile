@@ -20,12 +20,14 @@ export GOFLAGS := $(filter-out -trimpath,$(shell go env GOFLAGS)) -trimpath
 STATICCHECK_VERSION := v0.8.2
 BUF_VERSION := v1.73.0
 PROTOC_GEN_GO_VERSION := v1.36.12
+VERSITYGW_VERSION := v1.8.0
 
 # Each tool is built with its own go.mod (`go install pkg@version`): their requirements do not mix with ours or each other's.
 TOOLS := $(CURDIR)/bin/.tools
 STATICCHECK := $(TOOLS)/staticcheck-$(STATICCHECK_VERSION)/staticcheck
 BUF := $(TOOLS)/buf-$(BUF_VERSION)/buf
 PROTOC_GEN_GO := $(TOOLS)/protoc-gen-go-$(PROTOC_GEN_GO_VERSION)/protoc-gen-go
+VERSITYGW := $(TOOLS)/versitygw-$(VERSITYGW_VERSION)/versitygw
 
 PKG ?= ./...
 TESTFLAGS ?=
@@ -56,8 +58,8 @@ demo: deps-node build
 	bin/starling testnet demo $(DEMOFLAGS)
 
 # Each test is run, whatever Go's cache says: it does not know of the programs that tests build and start.
-test: deps-node deps-cc deps-engine deps-nat deps-rust
-	STARLING_CLUSTER=$(CLUSTER) STARLING_LOCALNET=1 STARLING_DOCKER=1 STARLING_NETNS=1 .ci/test -p 4 -count=1 -vet=off -ldflags='-s -w' \
+test: deps-node deps-cc deps-engine deps-nat deps-rust $(VERSITYGW)
+	STARLING_S3=$(VERSITYGW) STARLING_CLUSTER=$(CLUSTER) STARLING_LOCALNET=1 STARLING_DOCKER=1 STARLING_NETNS=1 .ci/test -p 4 -count=1 -vet=off -ldflags='-s -w' \
 		-timeout $(TESTTIMEOUT) $(TESTFLAGS) $(if $(filter ./...,$(PKG)),$(LONG)) $(PKG)
 
 check: check-fmt check-vet check-staticcheck check-tidy check-proto check-idl
@@ -109,3 +111,6 @@ $(BUF):
 
 $(PROTOC_GEN_GO):
 	GOBIN=$(@D) go install google.golang.org/protobuf/cmd/protoc-gen-go@$(PROTOC_GEN_GO_VERSION)
+
+$(VERSITYGW):
+	GOBIN=$(@D) go install -ldflags='-s -w' github.com/versity/versitygw/cmd/versitygw@$(VERSITYGW_VERSION)

@@ -9,6 +9,7 @@ import (
 	"github.com/multiformats/go-multihash"
 
 	"github.com/starling-network/starling/node/files/hub"
+	"github.com/starling-network/starling/node/files/s3"
 	"github.com/starling-network/starling/node/files/web"
 )
 
@@ -16,10 +17,34 @@ import (
 const sumMark = "#sha256="
 
 // IsURL reports whether a source is of the web: providers read it from there.
-func IsURL(source string) bool { return strings.HasPrefix(source, web.Scheme) || IsHub(source) }
+func IsURL(source string) bool {
+	return strings.HasPrefix(source, web.Scheme) || IsHub(source) || IsS3(source)
+}
 
 // IsHub reports whether a source is a file of a model hub; the buyer's client finds its URL and digest.
 func IsHub(source string) bool { return strings.HasPrefix(source, hub.Scheme) }
+
+// IsS3 reports whether a source is an object of S3, or a folder there; the buyer's client signs URLs of objects.
+func IsS3(source string) bool { return strings.HasPrefix(source, s3.Scheme) }
+
+// S3Name returns the name of a source in S3, and the CID of its content if the source has a SHA-256.
+func S3Name(source string) (n s3.Name, id string, err error) {
+	name, sum, named := strings.Cut(source, sumMark)
+	if n, err = s3.Parse(name); err != nil || !named {
+		return n, "", err
+	}
+	if n.Folder() {
+		return n, "", fmt.Errorf("sha256: %.80q is a folder, and sha256 is of one object: leave it out", name)
+	}
+	id, err = sumCID(sum)
+	return n, id, err
+}
+
+// IsFolder reports whether a source is a folder of S3, which becomes a directory of the program.
+func IsFolder(source string) bool {
+	n, _, err := S3Name(strings.ReplaceAll(source, RankMark, "0"))
+	return err == nil && n.Folder()
+}
 
 // WithSum returns a URL with the SHA-256 of its content.
 func WithSum(url, sum string) string { return url + sumMark + sum }
@@ -63,7 +88,11 @@ func badURL(source string) string {
 		return ""
 	}
 	url, sum, named := strings.Cut(source, sumMark)
-	if err := web.Check(url); err != nil {
+	if IsS3(source) {
+		if _, _, err := S3Name(strings.ReplaceAll(source, RankMark, "0")); err != nil {
+			return err.Error()
+		}
+	} else if err := web.Check(url); err != nil {
 		return err.Error()
 	}
 	if !named {
@@ -94,7 +123,12 @@ func (b Blob) badURLs(source string) string {
 			return err.Error()
 		}
 	}
-	if named, ok := Named(source); ok && named.CID != b.CID {
+	named, ok := Named(source)
+	if IsS3(source) {
+		_, id, err := S3Name(source)
+		named.CID, ok = id, err == nil && id != ""
+	}
+	if ok && named.CID != b.CID {
 		return fmt.Sprintf("got content %.80s, want %s", b.CID, named.CID)
 	}
 	return ""

@@ -62,6 +62,21 @@ func TestBlobsOfURLs(t *testing.T) {
 			t.Errorf("%s: %v, want one that says %q", name, err, test.want)
 		}
 	}
+	stored := WithSum("s3://bucket/w.bin", hex.EncodeToString(sum[:]))
+	for content, want := range map[string]bool{c: true, other: false} {
+		j := moduleJob(t)
+		j.Inputs = append(j.Inputs, Input{Source: stored, Path: "/data/w.bin"})
+		blobs := map[string]Blob{}
+		for _, s := range j.Sources() {
+			blobs[s] = Blob{CID: content}
+		}
+		if _, err := j.WithBlobs(blobs); (err == nil) != want {
+			t.Errorf("%s: %v", content, err)
+		}
+	}
+	if j := (Job{Inputs: []Input{{Source: stored, Path: "/w"}}, Count: 1}).In("/dir"); j.Inputs[0].Source != stored {
+		t.Errorf("an object became %s", j.Inputs[0].Source)
+	}
 	if j := (Job{Inputs: []Input{{Source: source, Path: "/w"}}, Count: 1}).In("/dir"); j.Inputs[0].Source != source {
 		t.Errorf("a URL became %s", j.Inputs[0].Source)
 	}

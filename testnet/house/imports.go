@@ -91,6 +91,9 @@ var onlyBelow = []struct{ module, folder, why string }{
 	{"gvisor.dev/gvisor",
 		"p2p/overlay", "one folder knows the TCP/IP stack in user space: what leaves an overlay ends there"},
 	{"modernc.org/sqlite", "node/store", "the database stands behind store.Store"},
+	{"github.com/minio/", "node/files/s3/objects", "one folder knows the client library of S3"},
+	{Module + "/node/files/s3/objects", "cmd/internal/cli",
+		"the buyer's client signs URLs with the user's keys: peers and providers have no keys, and need no library"},
 }
 
 // CheckImports checks the import order of the files and returns one sentence per breach. Test files are exempt, but

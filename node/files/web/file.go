@@ -240,6 +240,9 @@ func (r *reader) open() error {
 	if err != nil {
 		cancel(nil)
 		client.CloseIdleConnections()
+		if u, ok := errors.AsType[*url.Error](err); ok {
+			err = fmt.Errorf("%s: %w", Public(u.URL), u.Err) // without the query
+		}
 		if final(err) {
 			return r.unreachable(err)
 		}
@@ -278,6 +281,9 @@ func (r *reader) answer(res *http.Response) error {
 	case code == http.StatusRequestTimeout, code == http.StatusTooEarly, code == http.StatusTooManyRequests,
 		code >= 500:
 		return fmt.Errorf("answered %s", res.Status)
+	case code == http.StatusForbidden && Signed(r.file.urls[r.next]):
+		return r.bad(fmt.Sprintf("status of the server: %d: a signed URL may have expired: submit the job again", code),
+			nil)
 	default:
 		return r.bad(fmt.Sprintf("status of the server: %d", code), nil)
 	}

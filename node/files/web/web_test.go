@@ -184,6 +184,29 @@ func TestSeveralURLs(t *testing.T) {
 	}
 }
 
+// The signature of a URL is in no error, nor in its cause, which is logged.
+func TestAttackSignatureInErrors(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, func(w http.ResponseWriter, req *http.Request) {
+		switch req.URL.Path {
+		case "/loop":
+			http.Redirect(w, req, "/loop?signature=secret", http.StatusFound)
+		case "/out":
+			http.Redirect(w, req, "https://127.0.0.1:1/w?signature=secret", http.StatusFound)
+		default:
+			w.WriteHeader(http.StatusForbidden)
+		}
+	})
+	c := client(t, s)
+	for _, at := range []string{"https://127.0.0.1:1/w", "https://nowhere.invalid/w", s.URL + "/loop", s.URL + "/out", s.URL + "/denied"} {
+		_, _, err := c.Sum(t.Context(), at+"?signature=secret", nil)
+		var f *Failure
+		if !errors.As(err, &f) || strings.Contains(fmt.Sprint(err, f.Cause, f.Told()), "secret") {
+			t.Errorf("%s: %v", at, err)
+		}
+	}
+}
+
 // A redirect is followed with no more of the request than its path: not with the signed URL that led there.
 func TestAttackRefererOfSignedURL(t *testing.T) {
 	t.Parallel()

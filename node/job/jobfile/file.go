@@ -42,7 +42,7 @@ const (
 //	  resources: {gpus: "h100:8,vram>=80"}                                    # or GPUs, for each rank
 //	  resources: {class: cpu, unproven: true}                                 # also units without a passed audit
 //	  placement: {regions: [eu-west], exclude: [<provider key>], spread: peer}
-//	  inputs: [{src: "shards/{rank}.bin", dst: /data/shard.bin}]
+//	  inputs: [{src: "shards/{rank}.bin", dst: /data/shard.bin}, {src: "s3://bucket/model/", dst: /model}]
 //	  outputs: [{src: /out}]
 //	  scratch: 50Gi                       # space at /scratch, on the lease's disk, discarded at the end
 //	  rounds:
@@ -275,7 +275,7 @@ func (f *file) inputs(to *[]job.Input) func(ast.Node, string) {
 				"src": f.textTo(&in.Source), "sha256": f.textTo(&sum), "dst": f.textTo(&in.Path),
 			}, map[string]string{"mode": "input modes"})
 			if at := f.where[path+".sha256"]; at != nil && (!job.IsURL(in.Source) || job.IsHub(in.Source)) {
-				f.wrong(at, path+".sha256", "only an https:// URL has one")
+				f.wrong(at, path+".sha256", "only an https:// or s3:// URL has one")
 			} else if at != nil {
 				in.Source = job.WithSum(in.Source, sum)
 			}

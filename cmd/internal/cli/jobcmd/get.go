@@ -33,11 +33,16 @@ type savedOutput struct {
 func NewGet(a *cli.App) *cobra.Command {
 	rank, unchecked := cli.AllRanks, false
 	c := &cobra.Command{
-		Use:   "get ID DIR",
+		Use:   "get ID DIR|s3://BUCKET/FOLDER",
 		Short: "Download a job's outputs",
 		Long: `Downloads the outputs of the job's ranks, each into a directory for its rank: /out of rank 2 becomes
 DIR/2/out. For a job of one rank, or with --rank, there is no rank directory. The target directory of an output must be
 new or empty. Nothing outside it is ever written, regardless of the provider's data.
+
+With s3://BUCKET/FOLDER the outputs become objects of a folder, through this computer and its temporary directory:
+FOLDER/2/out/… for rank 2. Their checksums are compared with those of the server. An object that is there already with
+the same checksum is not sent again, and no other object is replaced: after an interruption, run the command again.
+Empty directories are left out. See starling run --help for the keys.
 
 A provider keeps outputs and logs for its provide.retain, 24 h by default; --keep of run requests another time. Your
 peer downloads them when it is back, and needs at most a week after the job's end: get them by then. The outputs of a
@@ -46,7 +51,8 @@ lease fit into its disk. A directory has at most 100,000 entries, 128 levels dee
 starling cp copies files of a running job. If the job's results are checked (run --verify replicate), outputs are
 withheld until the check has ended, unless --unchecked is given.`,
 		Example: `  starling get jk3v5q2a results
-  starling get --rank 0 jk3v5q2a results`,
+  starling get --rank 0 jk3v5q2a results
+  starling get jk3v5q2a s3://bucket/results`,
 		GroupID: cli.GroupJobs,
 		Args:    cli.ExactArgs(2),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -68,7 +74,7 @@ withheld until the check has ended, unless --unchecked is given.`,
 					return err
 				}
 			}
-			saved, err := download(c.Context(), client, j, rank, args[1])
+			saved, err := save(a, c.Context(), client, j, rank, args[1])
 			if err != nil {
 				return err
 			}

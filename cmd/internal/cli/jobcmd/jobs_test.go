@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -21,6 +22,7 @@ import (
 	"github.com/starling-network/starling/cmd/internal/cli/clitest"
 	"github.com/starling-network/starling/cmd/internal/cli/rooms"
 	"github.com/starling-network/starling/node/buyer/record"
+	"github.com/starling-network/starling/node/files/s3/s3test"
 	"github.com/starling-network/starling/node/webhook"
 	"github.com/starling-network/starling/p2p"
 )
@@ -145,6 +147,53 @@ spec:
 	file = filepath.Join(w.Files, "job.yaml")
 	d := w.CLI(t, "submit", "-d", file).Want(t, cli.ExitOK, `^follow it with .starling logs -f j\w+.$`)
 	w.CLI(t, "logs", "-f", strings.TrimSpace(d.Out)).Want(t, cli.ExitOK, `^\[1\] hello grace$`)
+}
+
+// TestS3 runs a job with inputs and outputs in S3, and repeats the upload.
+func TestS3(t *testing.T) {
+	t.Parallel()
+	s := s3test.Start(t, false)
+	w := newWorld(t)
+	for _, name := range []string{"AWS_ENDPOINT_URL", "AWS_REGION", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"} {
+		w.Env[name] = s.Env(name)
+	}
+	w.Env["TMPDIR"] = t.TempDir()
+	for name, text := range map[string]string{"in/0/name": "ada", "in/1/name": "grace"} {
+		file := filepath.Join(s.Dir, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, []byte(text), 0o644)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	run := []string{"run", "-n", "2", "--max-price", "1", "--budget", "1", "-i", "s3://bucket/in/{rank}/:/in", "--out", "/out", "--save", "s3://bucket/results", filepath.Join(w.Files, "greet.wasm")}
+	r := w.CLI(t, run...).Want(t, cli.ExitOK, `^\[1\] hello grace$`, `^input s3://bucket/in/1/ has 1 object, 0.0 KiB, through this computer$`, `^saved s3://bucket/results/0/out$`, `^saved s3://bucket/results/1/out$`)
+	if strings.Contains(r.Out+r.Err, s3test.Secret) {
+		t.Errorf("the secret key is shown: %+v", r)
+	}
+	for rank, want := range []string{"hello ada from 0", "hello grace from 1"} {
+		if b, err := os.ReadFile(filepath.Join(s.Dir, "results", fmt.Sprint(rank), "out/greeting")); err != nil || string(b) != want {
+			t.Errorf("rank %d: %q, %v", rank, b, err)
+		}
+	}
+	id := regexp.MustCompile(`(?m)^job (j\w+)$`).FindStringSubmatch(r.Err)[1]
+	w.CLI(t, "get", id, "s3://bucket/results").Want(t, cli.ExitOK, `^1 +/out +\d+ +s3://bucket/results/1/out$`)
+	w.CLI(t, "get", "--rank", "1", id, "s3://bucket").Want(t, cli.ExitOK, `s3://bucket/out$`)
+	if err := os.WriteFile(filepath.Join(s.Dir, "results/1/out/greeting"), []byte("another's"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	w.CLI(t, "get", id, "s3://bucket/results").Want(t, cli.ExitFailed, `1 of 2 objects are missing: \["1/out/greeting"\]: .*another object with this name exists`, `^hint: starling get `+id+` s3://bucket/results/ sends the missing objects`)
+	w.CLI(t, "get", id, "s3://other-bucket/results").Want(t, cli.ExitUsage, `not found on the S3 server`)
+	run[len(run)-2] = "s3://other-bucket/results"
+	r = w.CLI(t, run...).Want(t, cli.ExitUsage, `s3://other-bucket/ at http://.*: not found on the S3 server`)
+	if strings.Contains(r.Err, "job j") {
+		t.Errorf("a job was submitted: %s", r.Err)
+	}
+	run[len(run)-2] = "s3://bucket/*"
+	w.CLI(t, run...).Want(t, cli.ExitUsage, `--save: name of an S3 object: .* one folder`)
+	if left, err := os.ReadDir(w.Env["TMPDIR"]); err != nil || len(left) > 0 {
+		t.Errorf("left %q, %v", left, err)
+	}
+	w.Env["AWS_SECRET_ACCESS_KEY"] = ""
+	w.CLI(t, "get", id, "s3://bucket/results").Want(t, cli.ExitUsage, `settings for S3: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY: got one of them, want both`)
 }
 
 func (w *world) testLimits(t *testing.T) {

@@ -37,9 +37,12 @@ the changes in the flags. A budget that equalled the highest possible cost is re
 	f.DurationVar(&run, "timeout", 0, "new run time after that")
 	f.BoolVarP(&o.Detach, "detach", "d", false, "do not wait for the job; print its id")
 	o.WaitFlag(c)
-	f.StringVar(&o.save, "save", "", "download the outputs to this directory on success")
+	o.saveFlag(c)
 	c.RunE = func(c *cobra.Command, args []string) error {
 		if err := o.Check(); err != nil {
+			return err
+		}
+		if err := ready(a, c.Context(), o.save); err != nil {
 			return err
 		}
 		g, err := a.Genesis()

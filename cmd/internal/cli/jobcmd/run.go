@@ -12,9 +12,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/starling-network/starling/cmd/internal/cli"
+	"github.com/starling-network/starling/cmd/internal/cli/jobcmd/sources"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/node/api"
 	"github.com/starling-network/starling/node/buyer/record"
+	"github.com/starling-network/starling/node/files/s3"
 	"github.com/starling-network/starling/node/job"
 )
 
@@ -33,7 +35,13 @@ func (o *SubmitOptions) flags(c *cobra.Command) {
 	f.BoolVar(&o.DryRun, "dry-run", false,
 		"estimate the cost as starling quote does; order nothing")
 	o.WaitFlag(c)
-	f.StringVar(&o.save, "save", "", "download the outputs to this directory on success")
+	o.saveFlag(c)
+}
+
+// saveFlag adds --save.
+func (o *SubmitOptions) saveFlag(c *cobra.Command) {
+	c.Flags().StringVar(&o.save, "save", "",
+		"download the outputs on success to this directory, or s3://BUCKET/FOLDER")
 }
 
 // WaitFlag adds --wait.
@@ -55,6 +63,11 @@ func (o *SubmitOptions) Check() error {
 		return cli.WithHint(cli.Usagef("--save needs the job's end, --detach does not wait for it"),
 			"starling get ID DIR, later")
 	}
+	if inBucket(o.save) {
+		if _, err := s3.ParseFolder(o.save); err != nil {
+			return cli.Usagef("--save: %w", err)
+		}
+	}
 	return nil
 }
 
@@ -72,6 +85,16 @@ providers read it from the internet, once for all ranks, and verify its SHA-256 
 SHA-256 as https://HOST/PATH#sha256=HEX. Without it this command reads the URL once, and shows the SHA-256. A file of
 the Hugging Face hub is hf://OWNER/MODEL[@REVISION]/PATH, or hf://datasets/OWNER/NAME/PATH; the hub has its SHA-256.
 HF_TOKEN opens gated files: providers get signed URLs of them, valid for about an hour, and never the token.
+
+s3://BUCKET/KEY is an object of S3 or a compatible server, s3://BUCKET/FOLDER/ all objects of a folder, and
+s3://BUCKET/FOLDER/*.bin those that match *, ? and [a-z]; write \* for a star. Set AWS_ACCESS_KEY_ID,
+AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN, or AWS_PROFILE for a profile of ~/.aws/credentials; AWS_REGION; and for
+other servers AWS_ENDPOINT_URL, with AWS_CA_BUNDLE if their certificate needs it. The keys stay on this computer.
+Providers get a signed URL of each object, valid for the job's timeouts and an hour, at most 7 days, or until the
+session ends; submit the job again rather than rerun it after that. An object's SHA-256 comes from its checksum in S3,
+or this command reads it once. Folders with more objects than the 250 inputs of a job, or with {rank}, and servers that
+are not on the internet, are read through this computer, at most 64 GiB for each source. --save s3://BUCKET/FOLDER
+writes the outputs there (see starling get --help).
 
 The command then shows the job's log until the job ends: its standard output on standard output, the rest on standard
 error, each line with its rank if there are several. An interrupt detaches; the job runs on. The exit code is 0 if the
@@ -109,6 +132,7 @@ of a rank sees its program and files.`,
   starling run --max-price 2.50 --gpus "h100:8,vram>=80" ghcr.io/acme/train@sha256:…
   starling run -n 4 --max-price 0.05 --dry-run train.wasm
   starling run --max-price 0.05 -i https://example.org/w.bin:/data/w.bin train.wasm
+  starling run --max-price 0.05 -i s3://bucket/model/:/model --out /out --save s3://bucket/run-1 train.wasm
   starling run -d --budget 0.25 --max-price 0.05 train.wasm
   starling run -d --guardians 5 --standbys 3 --max-price 0.05 train.wasm`,
 		GroupID: cli.GroupJobs,
@@ -164,6 +188,7 @@ paths are relative to the file's directory. Unknown fields and values out of ran
     inputs:
       - {src: "parts/{rank}.txt", dst: /in/part.txt}
       - {src: "https://example.org/words.bin", sha256: 9f86d0…, dst: /in/words.bin}
+      - {src: "s3://bucket/dictionaries/", dst: /in/dictionaries}
     outputs: [{src: /out}]
     scratch: 50Gi                           temporary space at /scratch
     timeouts: {queue: 2m, run: 10m}
@@ -200,6 +225,9 @@ func Submit(a *cli.App, ctx context.Context, spec job.Job, o SubmitOptions) erro
 		}
 		return quote(a, ctx, spec)
 	}
+	if err := ready(a, ctx, o.save); err != nil {
+		return err
+	}
 	c, g, j, err := HandIn(a, ctx, spec, o)
 	if err != nil {
 		return err
@@ -224,12 +252,9 @@ func HandIn(a *cli.App, ctx context.Context, spec job.Job, o SubmitOptions) (c *
 		return c, g, j, err
 	}
 	p := a.Progress()
-	blobs, err := upload(ctx, a, c, spec, p)
+	spec, err = sources.Upload(ctx, a, c, spec, p)
 	p.Clear()
 	if err != nil {
-		return c, g, j, err
-	}
-	if spec, err = spec.WithBlobs(blobs); err != nil {
 		return c, g, j, err
 	}
 	wanted := o.Detach && !o.guards && !g.Free && spec.Cluster == nil
@@ -326,7 +351,7 @@ func Submitted(a *cli.App, ctx context.Context, c *api.Client, g market.Genesis,
 
 // followToEnd shows a job's log until the job is over, then its outcome.
 func followToEnd(a *cli.App, ctx context.Context, c *api.Client, g market.Genesis, j record.Job, over until,
-	save string) error {
+	to string) error {
 	j, err := follow(a, ctx, c, g, j, over)
 	if errors.Is(err, errDetached) {
 		return nil
@@ -346,10 +371,10 @@ func followToEnd(a *cli.App, ctx context.Context, c *api.Client, g market.Genesi
 		}
 		return cli.WithHint(err, "starling why %s", j.ID)
 	}
-	if save == "" {
+	if to == "" {
 		return nil
 	}
-	saved, err := download(ctx, c, j, cli.AllRanks, save)
+	saved, err := save(a, ctx, c, j, cli.AllRanks, to)
 	for _, s := range saved {
 		a.Say("saved %s", s.Dir)
 	}

@@ -1,4 +1,14 @@
-package jobcmd
+// Package sources finds the contents of a job's sources for the command line, before the job is submitted.
+//
+//	file, directory                                ──▶ stored on the peer
+//	https://…                                      ──▶ read once for its SHA-256; providers read the URL
+//	hf://…                                         ──▶ SHA-256 of the hub; providers read the hub's URL
+//	s3://BUCKET/KEY     SHA-256 of its metadata    ──▶ a signed URL, which providers read
+//	s3://BUCKET/FOLDER/ one input for each object  ──▶ signed URLs
+//
+// Contents that providers cannot read are stored on the peer: gated files of the hub, objects of a server that is not
+// on the internet, and folders with more objects than a job has inputs.
+package sources
 
 import (
 	"context"
@@ -7,42 +17,59 @@ import (
 	"io"
 	"math"
 	"os"
+	"slices"
 
 	"github.com/starling-network/starling/cmd/internal/cli"
 	"github.com/starling-network/starling/node/api"
+	"github.com/starling-network/starling/node/files/s3/objects"
 	"github.com/starling-network/starling/node/job"
 	"github.com/starling-network/starling/p2p/blob"
 )
 
-// upload stores every file of the job on the peer, and reads the URLs without a digest.
-func upload(
-	ctx context.Context, a *cli.App, c *api.Client, spec job.Job, p *cli.Progress,
-) (map[string]job.Blob, error) {
+// Upload returns the job with the contents of its sources. Files are stored on the peer c. Folders of S3 may become
+// several inputs.
+func Upload(ctx context.Context, a *cli.App, c *api.Client, spec job.Job, p *cli.Progress) (job.Job, error) {
 	r, err := newResolver(c, a.Getenv)
 	if err != nil {
-		return nil, err
+		return spec, err
+	}
+	out := map[string]job.Blob{}
+	if slices.ContainsFunc(spec.Sources(), job.IsS3) {
+		keys, err := objects.FromEnv(a.Getenv)
+		if err != nil {
+			return spec, &cli.Error{Code: cli.ExitUsage, Err: err}
+		}
+		b := newBuckets(r, keys, spec, p)
+		if spec, err = b.expand(ctx, spec); err != nil {
+			return spec, explain(err)
+		}
+		if out, err = b.contents(ctx, spec.Sources()); err != nil {
+			return spec, explain(err)
+		}
 	}
 	sources := spec.Sources()
-	out := make(map[string]job.Blob, len(sources))
 	for i, source := range sources {
+		if _, found := out[source]; found {
+			continue
+		}
 		if b, ok := job.Named(source); ok {
 			out[source] = b
 			continue
 		}
 		if job.IsURL(source) {
 			if out[source], err = r.resolve(ctx, source, p); err != nil {
-				return nil, err
+				return spec, err
 			}
 			continue
 		}
 		p.Status("uploading %d of %d: %s", i+1, len(sources), source)
 		b, err := uploadOne(ctx, c, source)
 		if err != nil {
-			return nil, fmt.Errorf("uploading %s: %w", source, err)
+			return spec, fmt.Errorf("uploading %s: %w", source, err)
 		}
 		out[source] = b
 	}
-	return out, nil
+	return spec.WithBlobs(out)
 }
 
 // uploadOne stores a file unchanged, or a directory as an archive of blob.Pack.

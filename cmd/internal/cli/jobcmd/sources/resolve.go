@@ -1,4 +1,4 @@
-package jobcmd
+package sources
 
 import (
 	"context"
@@ -13,6 +13,7 @@ import (
 	"github.com/starling-network/starling/node/files/hub"
 	"github.com/starling-network/starling/node/files/web"
 	"github.com/starling-network/starling/node/job"
+	"github.com/starling-network/starling/p2p/blob"
 	"github.com/starling-network/starling/p2p/stream"
 )
 
@@ -63,12 +64,21 @@ func (r resolver) read(ctx context.Context, name, url string, p *cli.Progress) (
 	if err != nil {
 		return job.Blob{}, unread(url, err)
 	}
+	p.Say("input %s has %s, %s", web.Public(name), digestText(id.String()), stream.Size(size))
+	return job.Blob{CID: id.String(), Size: size, URLs: []string{url}}, nil
+}
+
+// digestText is the SHA-256 in a CID of the network's own form.
+func digestText(text string) string {
+	id, err := blob.Parse(text)
+	if err != nil {
+		return text
+	}
 	h, err := multihash.Decode(id.Hash())
 	if err != nil {
-		return job.Blob{}, fmt.Errorf("reading %s for its SHA-256: %w", web.Public(name), err)
+		return text
 	}
-	p.Say("input %s has sha256=%s, %s", web.Public(name), hex.EncodeToString(h.Digest), stream.Size(size))
-	return job.Blob{CID: id.String(), Size: size, URLs: []string{url}}, nil
+	return "sha256=" + hex.EncodeToString(h.Digest)
 }
 
 // unread is the error of a URL that was not read.

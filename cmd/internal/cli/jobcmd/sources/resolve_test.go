@@ -1,4 +1,4 @@
-package jobcmd
+package sources
 
 import (
 	"bytes"
@@ -105,8 +105,8 @@ func TestResolveHub(t *testing.T) {
 	t.Cleanup(peer.Close)
 	var said bytes.Buffer
 	r := resolver{
-		api.New(api.Endpoint{URL: peer.URL, Token: "token"}), c,
-		hub.Client{Endpoint: site.URL, Token: token, HTTP: site.Client()},
+		peer: api.New(api.Endpoint{URL: peer.URL, Token: "token"}), web: c,
+		hub: hub.Client{Endpoint: site.URL, Token: token, HTTP: site.Client()},
 	}
 	large, tiny := blob.Sum([]byte("weights")).String(), blob.Sum([]byte(small)).String()
 	at := site.URL + "/acme/model/resolve/0123456789abcdef/"
