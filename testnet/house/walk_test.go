@@ -55,14 +55,15 @@ func TestWalkCanFail(t *testing.T) {
 	if _, err := ParseWalk([]byte("# A phase\nmarket/a.go\n")); err == nil {
 		t.Error("a line without function: got no error")
 	}
+	_, limit := barOf(Figure{Bar: "walk-files", Subject: "order"})
 	var long []Stop
-	for i := range 46 {
+	for i := range limit + 1 {
 		long = append(long, Stop{fmt.Sprint(i), "f"}, Stop{fmt.Sprint(i), "g"})
 	}
-	if got := MeasureWalk(long); len(got) != 1 || got[0].Value != 46 {
-		t.Errorf("46 files: got %v, want one figure of 46", got)
+	if got := MeasureWalk(long); len(got) != 1 || got[0].Value != limit+1 {
+		t.Errorf("%d files: got %v, want one figure", limit+1, got)
 	}
-	if got := MeasureWalk(long[:90]); len(got) != 0 {
-		t.Errorf("45 files: got %v, want none", got)
+	if got := MeasureWalk(long[2:]); len(got) != 0 {
+		t.Errorf("%d files: got %v, want none", limit, got)
 	}
 }

@@ -22,8 +22,9 @@ const (
 	checkPause    = 10 * time.Millisecond
 	checkPauseMax = 100 * time.Millisecond
 	checkShare    = 50
-	// maxResumed is how many times a stopped process may run again during a stillness, and how many processes may begin
-	// in it; maxTicks is how long a stopped process may compute in user mode, in ticks of 10 ms. Others are killed.
+	// maxResumed is how many times a stopped process may run again during a stillness, and how many processes may
+	// begin in it; maxTicks is how long each thread of a stopped process may compute in user mode, in ticks of 10 ms:
+	// a thread of an honest program stops when the kernel next looks at it. Others are killed.
 	maxResumed = 4
 	maxTicks   = 5
 	// stopReads is how often the state of a process is read after it was stopped again. It may stand for a moment only.
@@ -187,7 +188,7 @@ func (s *stillness) stop(pid int) {
 		p.resumed++
 	}
 	delete(s.before, pid)
-	if p.resumed > maxResumed || userTicks(pid) > p.ticks+maxTicks {
+	if p.resumed > maxResumed || userTicks(pid) > p.ticks+maxTicks*threads(pid) {
 		_ = unix.Kill(pid, unix.SIGKILL)
 		return
 	}
@@ -255,6 +256,12 @@ func stateOf(pid int) (state byte) {
 		}
 	})
 	return state
+}
+
+// threads returns the number of a process's threads, or 1 if it is not known.
+func threads(pid int) (n uint64) {
+	_ = eachNumber(fmt.Sprintf("/proc/%d/task", pid), func(int) { n++ })
+	return max(n, 1)
 }
 
 // userTicks returns the time that the threads of a process have computed in user mode.
