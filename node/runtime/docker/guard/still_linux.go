@@ -188,7 +188,7 @@ func (s *stillness) stop(pid int) {
 		p.resumed++
 	}
 	delete(s.before, pid)
-	if p.resumed > maxResumed || userTicks(pid) > p.ticks+maxTicks*threads(pid) {
+	if p.resumed > maxResumed || userTicks(pid) > p.ticks+maxTicks*threadsOf(pid) {
 		_ = unix.Kill(pid, unix.SIGKILL)
 		return
 	}
@@ -258,8 +258,8 @@ func stateOf(pid int) (state byte) {
 	return state
 }
 
-// threads returns the number of a process's threads, or 1 if it is not known.
-func threads(pid int) (n uint64) {
+// threadsOf returns the number of a process's threads, or 1 if it is not known.
+func threadsOf(pid int) (n uint64) {
 	_ = eachNumber(fmt.Sprintf("/proc/%d/task", pid), func(int) { n++ })
 	return max(n, 1)
 }
