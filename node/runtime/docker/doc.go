@@ -19,10 +19,11 @@
 // maps no users, New starts a guard under it once. If that succeeds, containers of specs with a Layer have a user
 // namespace with 65,536 users of this machine, the range of Spec.User. They differ as follows:
 //
-//	user        the image's, with its groups and HOME; root is the first user of the range. The guard is root, and
-//	            starts the program and attached ones with the user's credentials. Writable mounts and secrets are
-//	            that user's
-//	privileges  the engine's usual capabilities, in the namespace: set-user-ID programs and packages' scripts work
+//	user        the image's, with its groups, HOME and HOSTNAME; root is the first user of the range. The guard is
+//	            root, and starts the program and attached ones with the user's credentials. Writable mounts, secrets,
+//	            /dev/stdout and /dev/stderr are that user's, and so are terminals
+//	privileges  the engine's usual capabilities, in the namespace: set-user-ID programs and packages' scripts work.
+//	            The kernel refuses mknod
 //	files       the root can be written: an overlay of the image and Spec.Layer, which is in the volume of the
 //	            writable mounts and shares its room. /run, /tmp and the image's volumes are parts of it, with the
 //	            image's content. So are hosts, hostname and resolv.conf of /etc; those of members of clusters are the
