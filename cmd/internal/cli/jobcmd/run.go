@@ -95,6 +95,9 @@ no sockets and no other program. A container has no network access without --net
 ignored. If the provider's engine is set up for it, an image runs unchanged: with its USER and HOME, and a writable
 root. On other providers, and with GPUs, USER is ignored, the root is read-only, and /tmp and /run are in memory.
 
+A container's /dev/shm is part of its memory: half of it, or --shm-size. A job has no terminal: run it with -d, then
+open a shell in it with starling exec -it JOB -- sh. starling job port-forward reaches its ports.
+
 All files that a program writes share the disk of its lease: outputs (--out), a container's root, and /scratch, with
 the size of --scratch. TMPDIR is /scratch; it is empty at each start and is not kept.
 
@@ -123,6 +126,7 @@ of a rank sees its program and files.`,
 			return nil
 		},
 	}
+	c.SetFlagErrorFunc(flagOfProgram)
 	flags := JobFlags(c)
 	o.flags(c)
 	c.RunE = func(c *cobra.Command, args []string) error {
@@ -142,6 +146,17 @@ of a rank sees its program and files.`,
 		return Submit(a, c.Context(), spec, o)
 	}
 	return c
+}
+
+// flagOfProgram adds a hint to the error of an unknown flag behind the program's name.
+func flagOfProgram(c *cobra.Command, err error) error {
+	before := c.Flags().Args()
+	if len(before) == 0 {
+		return err
+	}
+	return cli.WithHint(&cli.Error{Code: cli.ExitUsage, Err: err},
+		"flags and arguments of the program come after --: starling run %s -- …; %s --help lists those of run",
+		before[0], c.CommandPath())
 }
 
 // NewSubmit makes the command `starling submit`.
@@ -166,6 +181,7 @@ paths are relative to the file's directory. Unknown fields and values out of ran
       - {src: "https://example.org/words.bin", sha256: 9f86d0…, dst: /in/words.bin}
     outputs: [{src: /out}]
     scratch: 50Gi                           temporary space at /scratch
+    shmSize: 8Gi                            /dev/shm of a container, part of its memory
     timeouts: {queue: 2m, run: 10m}
     payment: {maxPrice: 0.05/unit-hour, budget: 0.03}
 
@@ -248,7 +264,7 @@ func HandIn(a *cli.App, ctx context.Context, spec job.Job, o SubmitOptions) (c *
 		}
 		j, err := c.Submit(ctx, spec, values, hex.EncodeToString(key[:]))
 		if err != nil {
-			return j, fmt.Errorf("submitting job %s: %w", spec.Name, err)
+			return j, unresolved(spec, fmt.Errorf("submitting job %s: %w", spec.Name, err))
 		}
 		if name, digest, found := strings.Cut(j.Spec.Image, "@"); found && name == spec.Image {
 			a.Say("image %s is %s now", name, digest)
@@ -267,6 +283,15 @@ func HandIn(a *cli.App, ctx context.Context, spec job.Job, o SubmitOptions) (c *
 		j, err = submit()
 	}
 	return c, g, j, err
+}
+
+// unresolved adds a hint to the error of a peer that found no image under a job's name.
+func unresolved(spec job.Job, err error) error {
+	if spec.Image == "" || !strings.Contains(err.Error(), "spec.image: ") {
+		return err
+	}
+	return cli.WithHint(err, "providers get images from registries: if %s is only on this computer, push it: "+
+		"docker tag %[1]s REGISTRY/NAME:TAG && docker push REGISTRY/NAME:TAG", spec.Image)
 }
 
 // guardiansOfDetached is the number of guardians of a detached job that sets none.

@@ -143,7 +143,7 @@ func (m *Maker) Host(s runtime.Spec, img images.Config, mounts []mount.Mount) *c
 		Runtime: m.Runtime, NetworkMode: "none", LogConfig: container.LogConfig{Type: "none"},
 		RestartPolicy: container.RestartPolicy{Name: "no"},
 		CapDrop:       []string{"ALL"}, SecurityOpt: []string{"no-new-privileges"}, ReadonlyRootfs: true, Init: &noInit,
-		IpcMode: "private", CgroupnsMode: "private", OomScoreAdj: engine.GuardAdj, ShmSize: int64(l.MemoryMiB) << 19,
+		IpcMode: "private", CgroupnsMode: "private", OomScoreAdj: engine.GuardAdj, ShmSize: int64(l.ShmMiB) << 20,
 		Mounts: append(mounts,
 			mount.Mount{Type: mount.TypeBind, Source: filepath.Join(s.Dir, rundir.ControlDir),
 				Target: runtime.ControlDir, ReadOnly: true},
