@@ -177,14 +177,20 @@ func (w *world) builds(ctx context.Context, i image) (string, error) {
 	return "from images/" + i.name + "/Dockerfile, run by docker run, pushed", err
 }
 
-// compares runs an image in a mode. With layers it must run as intended. Without them its program may fail, because it
-// lacks its user or a writable root.
+// compares runs an image in a mode. With layers it must run as intended. Without them its program may fail or have
+// other output, because it lacks its user or a writable root.
 func (w *world) compares(ctx context.Context, mode int, i image) (string, error) {
 	got, s, err := w.runs(ctx, mode, i.want, w.tag(i.name))
-	if err == nil || mode == layered || s.Code != failed {
+	switch {
+	case err == nil || mode == layered:
 		return got, err
+	case s.Code == failed:
+		return "does not run: " + complaint(s), nil
+	case s.Code == 0:
+		text := strings.TrimSpace(s.Out)
+		return "runs, but not as its user: " + strings.TrimSpace(text[strings.LastIndex(text, "\n")+1:]), nil
 	}
-	return "does not run: " + complaint(s), nil
+	return got, err
 }
 
 // complaint returns the first line of a failed program: of its standard output, else of its errors, which follow the
