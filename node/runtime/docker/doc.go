@@ -48,7 +48,8 @@
 //	files       read-only image; /run, /tmp and the image's volumes in memory; Spec.Mounts, whose directories may
 //	            neither contain nor be in those of the engine or the system
 //	memory      Limits.MemoryMiB, 24 MiB for the guard and 32 MiB for probes, and 64 MiB for the kernel of
-//	            Config.Runtime; no swap. Files in /run and /tmp count. The program is killed before the guard
+//	            Config.Runtime; no swap. Files in /run, /tmp and /dev/shm count; the latter has Limits.ShmMiB. The
+//	            program is killed before the guard
 //	processes   Limits.Pids and 32 for the guard, which makes its threads before the program starts
 //	CPU         a quota; the guard's own work counts. If the CPU is overcommitted, all have the same weight, but
 //	            a cluster's head that other members wait for has eight times that weight, up to its quota
@@ -67,7 +68,7 @@
 //	time        the guard's timer; for a paused container the peer's
 //	network     a loopback, and with Spec.Overlay one device whose other end the peer holds: see the sidecar below. No
 //	            container is on a bridge or a network of the engine's, and no rule or route of this machine is made
-//	            for any
+//	            for any. Its own name is in /etc/hosts
 //	GPUs        a device request to NVIDIA's hook by UUID; without one NVIDIA_VISIBLE_DEVICES is "void", not the
 //	            image's; probes run on the same devices from outside the container, while its program is stopped
 //	image       by digest, for this machine, bounded; HEALTHCHECK, USER, ONBUILD and SHELL are ignored. The peer
