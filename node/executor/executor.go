@@ -168,9 +168,9 @@ func (x *Executor) reserve(ctx context.Context, e *Execution) (earlier *Executio
 	if x.closed[e.Lease] {
 		return nil, workload.Bad("the lease is ending")
 	}
-	if w := e.Work; w.MemoryMib > e.Limits.MemoryMiB || w.DiskMib > e.Limits.DiskMiB {
+	if w := e.Work; max(w.MemoryMib, w.ShmMib) > e.Limits.MemoryMiB || w.DiskMib > e.Limits.DiskMiB {
 		return nil, workload.Bad("limits of %d MiB of memory and %d MiB of disk, the lease has %d and %d",
-			w.MemoryMib, w.DiskMib, e.Limits.MemoryMiB, e.Limits.DiskMiB)
+			max(w.MemoryMib, w.ShmMib), w.DiskMib, e.Limits.MemoryMiB, e.Limits.DiskMiB)
 	}
 	var used users
 	for k, other := range x.all {

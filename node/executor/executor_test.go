@@ -96,9 +96,12 @@ func TestExecutor(t *testing.T) {
 func TestLimits(t *testing.T) {
 	t.Parallel()
 	b, w := bench(t)
-	w.MemoryMib = executortest.Limits.MemoryMiB + 1
-	if _, err := b.Do(market.LeaseID{1}, 1, w); !errors.Is(err, workload.ErrWorkload) || len(b.All()) != 0 {
-		t.Errorf("too much memory: %v, %d executions", err, len(b.All()))
+	for _, much := range []*uint32{&w.MemoryMib, &w.ShmMib, &w.DiskMib} {
+		*much = executortest.Limits.MemoryMiB + 1
+		if _, err := b.Do(market.LeaseID{1}, 1, w); !errors.Is(err, workload.ErrWorkload) || len(b.All()) != 0 {
+			t.Errorf("%v: %v, %d executions", w, err, len(b.All()))
+		}
+		*much = 0
 	}
 }
 

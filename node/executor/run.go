@@ -108,6 +108,7 @@ func (x *Executor) prepare(ctx context.Context, e *Execution) (*Launch, error) {
 	}}
 	l.Spec.Limits.WallTime = time.Duration(w.WallMillis) * time.Millisecond
 	l.Spec.Limits.MemoryMiB = cmp.Or(w.MemoryMib, l.Spec.Limits.MemoryMiB)
+	l.Spec.Limits.ShmMiB = w.ShmMib
 	l.Spec.Limits.DiskMiB = uint32(e.Disk() >> 20)
 	err := x.hooks.prestart(fetching, e, l)
 	if err != nil && limit > 0 && ctx.Err() == nil && errors.Is(fetching.Err(), context.DeadlineExceeded) {

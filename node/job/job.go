@@ -97,11 +97,13 @@ type Job struct {
 	Inputs  []Input  `json:"inputs,omitempty"`
 	Outputs []Output `json:"outputs,omitempty"`
 	// ScratchMiB is the room that every rank has at ScratchPath at least, beside the disk of Resources; 0: none.
-	ScratchMiB uint32   `json:"scratchMiB,omitempty"`
-	Rounds     *Rounds  `json:"rounds,omitempty"` // nil: the program runs once
-	Restart    Restart  `json:"restart"`
-	Timeouts   Timeouts `json:"timeouts"`
-	Keep       Span     `json:"keep,omitzero"` // how long providers keep results for an absent buyer; 0: as they like
+	ScratchMiB uint32 `json:"scratchMiB,omitempty"`
+	// ShmMiB is the size of a container's /dev/shm, which is part of its memory; 0: half of its memory.
+	ShmMiB   uint32   `json:"shmMiB,omitempty"`
+	Rounds   *Rounds  `json:"rounds,omitempty"` // nil: the program runs once
+	Restart  Restart  `json:"restart"`
+	Timeouts Timeouts `json:"timeouts"`
+	Keep     Span     `json:"keep,omitzero"` // how long providers keep results for an absent buyer; 0: as they like
 	// Guardians is how many peers keep the job going when the one it was handed to is gone; 0: none. Standbys is how
 	// many further providers they may take for ranks that are lost.
 	Guardians uint32    `json:"guardians,omitempty"`
@@ -130,11 +132,13 @@ type Resources struct {
 // the end.
 const ScratchPath = "/scratch"
 
-// MinPerUnit returns the least resources of each unit: the job's, and a part of the scratch space.
+// MinPerUnit returns the least resources of each unit: the job's, a part of the scratch space, and memory for its part
+// of /dev/shm.
 func (j Job) MinPerUnit() market.Resources {
 	per, units := j.Resources.PerUnit, uint64(max(j.Resources.Units, 1))
 	disk := uint64(per.DiskMiB) + (uint64(j.ScratchMiB)+units-1)/units
 	per.DiskMiB = uint32(min(disk, math.MaxUint32))
+	per.MemoryMiB = max(per.MemoryMiB, uint32((uint64(j.ShmMiB)+units-1)/units))
 	return per
 }
 

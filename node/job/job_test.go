@@ -33,7 +33,7 @@ func TestMaxCostRoundsUp(t *testing.T) {
 	}
 }
 
-// A rank's scratch room is divided among its units, beside the disk that each has.
+// A rank's scratch room is divided among its units, beside the disk that each has, and their memory has room for /dev/shm.
 func TestMinPerUnit(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct{ disk, scratch, units, want uint32 }{
@@ -43,6 +43,15 @@ func TestMinPerUnit(t *testing.T) {
 		j := Job{ScratchMiB: test.scratch, Resources: Resources{Units: test.units,
 			PerUnit: market.Resources{MemoryMiB: 7, DiskMiB: test.disk}}}
 		if got := j.MinPerUnit(); got != (market.Resources{MemoryMiB: 7, DiskMiB: test.want}) {
+			t.Errorf("%+v: %+v", test, got)
+		}
+	}
+	for _, test := range []struct{ memory, shm, units, want uint32 }{
+		{7, 0, 1, 7}, {7, 5, 1, 7}, {0, 5, 1, 5}, {7, 20, 1, 20}, {7, 20, 2, 10}, {7, 21, 2, 11}, {7, 20, 3, 7}, {7, 20, 0, 20},
+		{0, math.MaxUint32, 1, math.MaxUint32},
+	} {
+		j := Job{ShmMiB: test.shm, Resources: Resources{Units: test.units, PerUnit: market.Resources{MemoryMiB: test.memory}}}
+		if got := j.MinPerUnit(); got != (market.Resources{MemoryMiB: test.want}) {
 			t.Errorf("%+v: %+v", test, got)
 		}
 	}

@@ -14,8 +14,8 @@ import (
 // EngineSocket is the file by which a program would command the provider's container engine.
 const EngineSocket = "docker.sock"
 
-// Never are the fields by which a container would reach out of its sandbox, each with the reason of its refusal.
-// Without it they would be reported as misspelt.
+// Never are the fields that containers have elsewhere and not here, each with the reason of its refusal. Without it
+// they would be reported as misspelt.
 var Never = map[string]string{
 	"privileged": "privileged containers are not possible on Starling: the provider's machine is not yours, and " +
 		"its other guests are strangers",
@@ -28,13 +28,19 @@ var Never = map[string]string{
 	"hostNetwork": "the provider's own network is not possible on Starling: network is none or internet",
 	"hostPID":     "the provider's own processes are not visible on Starling: a container sees its own",
 	"hostIPC":     "the provider's own memory is not shared on Starling: a container has its own",
+	"ports": "ports are not published on the provider's machine: reach them with starling job port-forward " +
+		"JOB 0:PORT while the job runs",
+	"tty": "a job has no terminal: run it with -d and without -it, then open a shell in it with starling exec -it " +
+		"JOB -- sh",
+	"user": "the user of a container cannot be chosen: it is the image's USER, or one of the provider's",
 }
 
 const (
 	neverMounts = "mounts of the provider's own files are not possible on Starling: write inputs and outputs, " +
 		"which are copied"
-	neverCapabilities = "more kernel capabilities are not possible on Starling: containers run with none"
-	neverConfinement  = "a container's confinement cannot be changed on Starling: no privileges, no capabilities, " +
+	neverCapabilities = "more kernel capabilities are not possible on Starling: a container has at most an " +
+		"engine's usual ones"
+	neverConfinement = "a container's confinement cannot be changed on Starling: no privileges, no capabilities, " +
 		"its own user and file system"
 )
 
@@ -91,7 +97,7 @@ func checkProgram(j Job, ps *problems) {
 			{"spec.image", j.Image != ""}, {"spec.entrypoint", len(j.Entrypoint) > 0},
 			{"spec.workDir", j.WorkDir != ""},
 			{"spec.network", j.Network != runtime.NetworkNone}, {"spec.registryAuth", j.Registry != nil},
-			{"spec.health", j.Health != nil},
+			{"spec.health", j.Health != nil}, {"spec.shmSize", j.ShmMiB > 0},
 		} {
 			if only.given {
 				ps.add(only.field, "only a container has one: give an image instead of a module")

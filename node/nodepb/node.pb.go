@@ -340,8 +340,9 @@ type Workload struct {
 	// Limits that its result may depend on, at most those of the lease; 0: the lease's.
 	MemoryMib     uint32       `protobuf:"varint,17,opt,name=memory_mib,json=memoryMib,proto3" json:"memory_mib,omitempty"`
 	DiskMib       uint32       `protobuf:"varint,18,opt,name=disk_mib,json=diskMib,proto3" json:"disk_mib,omitempty"`
-	Cluster       *ClusterPlan `protobuf:"bytes,19,opt,name=cluster,proto3" json:"cluster,omitempty"` // it is a rank of a cluster, and finds the others over the overlay
-	Scratch       string       `protobuf:"bytes,20,opt,name=scratch,proto3" json:"scratch,omitempty"` // absolute path of a directory that is writable, and that nobody keeps; "": none
+	Cluster       *ClusterPlan `protobuf:"bytes,19,opt,name=cluster,proto3" json:"cluster,omitempty"`              // it is a rank of a cluster, and finds the others over the overlay
+	Scratch       string       `protobuf:"bytes,20,opt,name=scratch,proto3" json:"scratch,omitempty"`              // absolute path of a directory that is writable, and that nobody keeps; "": none
+	ShmMib        uint32       `protobuf:"varint,21,opt,name=shm_mib,json=shmMib,proto3" json:"shm_mib,omitempty"` // size of a container's /dev/shm, at most the lease's memory; 0: half of that
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -514,6 +515,13 @@ func (x *Workload) GetScratch() string {
 		return x.Scratch
 	}
 	return ""
+}
+
+func (x *Workload) GetShmMib() uint32 {
+	if x != nil {
+		return x.ShmMib
+	}
+	return 0
 }
 
 // Secrets are what only the provider that runs the workload may read. They
@@ -1930,7 +1938,7 @@ const file_node_nodepb_node_proto_rawDesc = "" +
 	"\x04path\x18\x02 \x01(\tR\x04path\"H\n" +
 	"\x06Output\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x12*\n" +
-	"\x04blob\x18\x02 \x01(\v2\x16.starling.node.v1.BlobR\x04blob\"\xe0\x05\n" +
+	"\x04blob\x18\x02 \x01(\v2\x16.starling.node.v1.BlobR\x04blob\"\xf9\x05\n" +
 	"\bWorkload\x12\x18\n" +
 	"\aruntime\x18\x01 \x01(\tR\aruntime\x12.\n" +
 	"\x06module\x18\x02 \x01(\v2\x16.starling.node.v1.BlobR\x06module\x12\x12\n" +
@@ -1958,7 +1966,8 @@ const file_node_nodepb_node_proto_rawDesc = "" +
 	"memory_mib\x18\x11 \x01(\rR\tmemoryMib\x12\x19\n" +
 	"\bdisk_mib\x18\x12 \x01(\rR\adiskMib\x127\n" +
 	"\acluster\x18\x13 \x01(\v2\x1d.starling.node.v1.ClusterPlanR\acluster\x12\x18\n" +
-	"\ascratch\x18\x14 \x01(\tR\ascratch\x1a6\n" +
+	"\ascratch\x18\x14 \x01(\tR\ascratch\x12\x17\n" +
+	"\ashm_mib\x18\x15 \x01(\rR\x06shmMib\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xc7\x02\n" +

@@ -184,10 +184,10 @@ func TestLimitsProperty(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		value := rapid.SampledFrom([]uint32{0, 1, 64, 4096, math.MaxUint32})
 		l := Limits{MemoryMiB: value.Draw(t, "memory"), MilliCPU: value.Draw(t, "cpu"), DiskMiB: value.Draw(t, "disk"),
-			LogMiB: value.Draw(t, "log"), Pids: value.Draw(t, "pids")}
+			LogMiB: value.Draw(t, "log"), ShmMiB: value.Draw(t, "shm"), Pids: value.Draw(t, "pids")}
 		d := l.WithDefaults()
 		for _, f := range [][2]uint32{{l.MemoryMiB, d.MemoryMiB}, {l.DiskMiB, d.DiskMiB}, {l.LogMiB, d.LogMiB},
-			{l.Pids, d.Pids}} {
+			{l.ShmMiB, d.ShmMiB}, {l.Pids, d.Pids}} {
 			if f[1] == 0 || f[0] != 0 && f[1] != f[0] {
 				t.Fatalf("%+v becomes %+v", l, d)
 			}

@@ -219,6 +219,7 @@ type Mount struct {
 // Limits bound one execution. A zero means the default.
 type Limits struct {
 	MemoryMiB uint32        `json:"memory_mib,omitempty"` // memory of the program; DefaultMemoryMiB
+	ShmMiB    uint32        `json:"shm_mib,omitempty"`    // /dev/shm, part of MemoryMiB; half of that
 	MilliCPU  uint32        `json:"milli_cpu,omitempty"`  // thousandths of a core; no limit
 	DiskMiB   uint32        `json:"disk_mib,omitempty"`   // all writable mounts together; DefaultDiskMiB
 	LogMiB    uint32        `json:"log_mib,omitempty"`    // each of the two logs; DefaultLogMiB
@@ -242,6 +243,9 @@ const (
 func (l Limits) WithDefaults() Limits {
 	if l.MemoryMiB == 0 {
 		l.MemoryMiB = DefaultMemoryMiB
+	}
+	if l.ShmMiB == 0 {
+		l.ShmMiB = max(l.MemoryMiB/2, 1)
 	}
 	if l.DiskMiB == 0 {
 		l.DiskMiB = DefaultDiskMiB

@@ -98,8 +98,8 @@ func checkProgram(w *nodepb.Workload, rt runtime.Runtime, h Host) error {
 		switch {
 		case w.Image != "":
 			return Bad("runtime %q runs modules, not images", w.Runtime)
-		case len(w.Entrypoint) > 0 || w.WorkDir != "" || w.Network != "":
-			return Bad("entrypoint, work_dir and network are a container's; runtime %q has none", w.Runtime)
+		case len(w.Entrypoint) > 0 || w.WorkDir != "" || w.Network != "" || w.ShmMib > 0:
+			return Bad("entrypoint, work_dir, network and shm_mib are a container's; runtime %q has none", w.Runtime)
 		}
 		if _, err := CID(w.Module); err != nil {
 			return Bad("module: %v", err)

@@ -76,6 +76,7 @@ func TestCheck(t *testing.T) {
 		"too many outputs": {"at most", func(w *nodepb.Workload) { w.Outputs = make([]string, maxOutputs+1) }},
 		"scratch at /":     {"scratch", func(w *nodepb.Workload) { w.Scratch = "/" }},
 		"scratch at /run":  {"kept for the runtime", func(w *nodepb.Workload) { w.Scratch = "/run/x" }},
+		"shm of a module":  {"shm_mib", func(w *nodepb.Workload) { w.ShmMib = 1 }},
 		"NUL":              {"clean absolute path", func(w *nodepb.Workload) { w.Outputs[0] = "/o\x00ut" }},
 		"long path":        {"clean absolute path", func(w *nodepb.Workload) { w.Outputs[0] = "/" + strings.Repeat("x", maxPath) }},
 	} {

@@ -32,7 +32,7 @@ func Workload(j Job, rank int) (*nodepb.Workload, error) {
 	w := &nodepb.Workload{
 		Runtime: spec.Runtime, Image: spec.Image, Entrypoint: spec.Entrypoint, Args: spec.Args, WorkDir: spec.WorkDir,
 		Network: string(spec.Network), Env: map[string]string{}, Health: pbHealth(spec.Health),
-		PullMillis: millis(job.Span(spec.Timeouts.Pull)), KeepMillis: millis(spec.Keep),
+		ShmMib: spec.ShmMiB, PullMillis: millis(job.Span(spec.Timeouts.Pull)), KeepMillis: millis(spec.Keep),
 	}
 	if spec.Module != "" {
 		module, err := pbSource(spec.Blobs[spec.Module])

@@ -38,6 +38,11 @@ func TestWorkload(t *testing.T) {
 	if got := strings.Join(append(paths, w.Outputs...), " "); got != "/in /carry /out" || w.Module.Size != 9 {
 		t.Errorf("inputs and outputs are %s, the module has %d bytes", got, w.Module.Size)
 	}
+	container := j
+	container.Spec.ShmMiB = 64
+	if shm, err := Workload(container, 1); err != nil || shm.ShmMib != 64 || w.ShmMib != 0 {
+		t.Errorf("/dev/shm of %d MiB, without a size %d, %v", shm.ShmMib, w.ShmMib, err)
+	}
 	if w.Scratch != "" || w.Env[EnvScratch] != "" {
 		t.Errorf("there is a scratch directory %q, %q", w.Scratch, w.Env[EnvScratch])
 	}

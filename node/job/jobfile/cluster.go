@@ -27,6 +27,7 @@ func (f *file) cluster(n ast.Node, path string) {
 		"inputs":       f.inputs(&j.Inputs),
 		"outputs":      f.outputs,
 		"scratch":      func(n ast.Node, field string) { set(f, n, field, &j.ScratchMiB, parseMiB) },
+		"shmSize":      func(n ast.Node, field string) { set(f, n, field, &j.ShmMiB, parseMiB) },
 		"restart":      f.restart,
 		"timeouts":     f.timeouts,
 		"keep":         f.spanTo(&j.Keep),

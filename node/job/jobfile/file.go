@@ -45,6 +45,7 @@ const (
 //	  inputs: [{src: "shards/{rank}.bin", dst: /data/shard.bin}, {src: "s3://bucket/model/", dst: /model}]
 //	  outputs: [{src: /out}]
 //	  scratch: 50Gi                       # space at /scratch, on the lease's disk, discarded at the end
+//	  shmSize: 8Gi                        # /dev/shm of a container, part of its memory; half of it by default
 //	  rounds:
 //	    count: 4
 //	    carry: /carry
@@ -184,6 +185,7 @@ func (f *file) spec(n ast.Node, path string) {
 		"inputs":       f.inputs(&j.Inputs),
 		"outputs":      f.outputs,
 		"scratch":      func(n ast.Node, field string) { set(f, n, field, &j.ScratchMiB, parseMiB) },
+		"shmSize":      func(n ast.Node, field string) { set(f, n, field, &j.ShmMiB, parseMiB) },
 		"rounds":       f.rounds,
 		"restart":      f.restart,
 		"timeouts":     f.timeouts,

@@ -18,6 +18,9 @@ func (f Flags) never(r *flagReader) {
 		{"--security-opt", "securityOpt", len(f.Security) > 0},
 		{"--pid", "hostPID", f.PID != ""},
 		{"--ipc", "hostIPC", f.IPC != ""},
+		{"--publish", "ports", len(f.Publish) > 0},
+		{"--tty", "tty", f.TTY},
+		{"--user", "user", f.User != ""},
 	} {
 		if asked.given {
 			r.problems.add(asked.flag, "%s", job.Never[asked.why])

@@ -31,6 +31,7 @@ type Flags struct {
 	Inputs   []string // --input src=…,dst=… or SRC:DST
 	Outputs  []string // --out PATH
 	Scratch  string   // --scratch
+	Shm      string   // --shm-size
 	Retries  string   // --retries
 	Restart  string   // --restart
 	Backoff  string   // --restart-backoff
@@ -69,6 +70,9 @@ type Flags struct {
 	Volumes    []string // --volume
 	Security   []string // --security-opt
 	PID, IPC   string   // --pid, --ipc
+	Publish    []string // --publish
+	TTY        bool     // --tty
+	User       string   // --user
 }
 
 // flagOf is the flag for each field of a job file that has one.
@@ -80,6 +84,7 @@ var flagOf = map[string]string{
 	"spec.resources.unproven": "--unproven",
 	"spec.placement.regions":  "--region", "spec.placement.exclude": "--exclude", "spec.placement.spread": "--spread",
 	"spec.inputs": "--input", "spec.outputs": "--out", "spec.scratch": "--scratch",
+	"spec.shmSize":     "--shm-size",
 	"spec.restart.max": "--retries", "spec.timeouts.queue": "--queue-timeout", "spec.timeouts.run": "--timeout",
 	"spec.restart.policy": "--restart", "spec.restart.backoff": "--restart-backoff",
 	"spec.timeouts.pull":  "--pull-timeout",
@@ -101,7 +106,6 @@ func (f Flags) Job(token Token) (job.Job, error) {
 	if job.IsImage(f.Module) {
 		j.Module, j.Image = "", asImage(f.Module)
 	}
-	f.never(r)
 	f.program(r, &j)
 	f.health(r, &j)
 	decimals := token.Decimals
@@ -113,16 +117,20 @@ func (f Flags) Job(token Token) (job.Job, error) {
 	f.resources(r, &j)
 	f.placement(r, &j)
 	for _, text := range f.Inputs {
-		if in, err := parseInput(text); err != nil {
+		if text == "t" || text == "-t" { // -it and -i -t of docker
+			f.TTY = true
+		} else if in, err := parseInput(text); err != nil {
 			r.problems.add("spec.inputs", "%v", err)
 		} else {
 			j.Inputs = append(j.Inputs, in)
 		}
 	}
+	f.never(r)
 	for _, text := range f.Outputs {
 		j.Outputs = append(j.Outputs, job.Output{Path: text})
 	}
 	take(r, "spec.scratch", f.Scratch, &j.ScratchMiB, parseMiB)
+	take(r, "spec.shmSize", f.Shm, &j.ShmMiB, parseMiB)
 	r.one("spec.restart.max", f.Retries, func(s string) error {
 		n, err := parseCount(s)
 		j.Restart.Max = int(n)

@@ -52,6 +52,7 @@ var sameAs = []struct {
 	{Flags{Verify: "none"}, ""},
 	{Flags{Entrypoint: "sh"}, "entrypoint: [sh]"},
 	{Flags{WorkDir: "/w"}, "workDir: /w"},
+	{Flags{Shm: "8Gi"}, "shmSize: 8192Mi"},
 	{Flags{Network: "internet"}, "network: internet"},
 	{Flags{Network: "none"}, "network: none"},
 	{Flags{Secrets: []string{"a=file:x=y"}}, "secrets: [{name: a, from: 'file:x=y'}]"},
@@ -97,7 +98,7 @@ func TestEachFlagIsItsField(t *testing.T) {
 		}
 	}
 	for i, typ := 0, reflect.TypeFor[Flags](); i < typ.NumField(); i++ {
-		refused := []string{"Privileged", "CapAdd", "Devices", "Volumes", "Security", "PID", "IPC"}
+		refused := []string{"Privileged", "CapAdd", "Devices", "Volumes", "Security", "PID", "IPC", "Publish", "TTY", "User"}
 		if name := typ.Field(i).Name; !tried[name] && !slices.Contains(refused, name) {
 			t.Errorf("no case sets %s", name)
 		}

@@ -19,10 +19,11 @@
 // maps no users, New starts a guard under it once. If that succeeds, containers of specs with a Layer have a user
 // namespace with 65,536 users of this machine, the range of Spec.User. They differ as follows:
 //
-//	user        the image's, with its groups and HOME; root is the first user of the range. The guard is root, and
-//	            starts the program and attached ones with the user's credentials. Writable mounts and secrets are
-//	            that user's
-//	privileges  the engine's usual capabilities, in the namespace: set-user-ID programs and packages' scripts work
+//	user        the image's, with its groups, HOME and HOSTNAME; root is the first user of the range. The guard is
+//	            root, and starts the program and attached ones with the user's credentials. Writable mounts, secrets,
+//	            /dev/stdout and /dev/stderr are that user's, and so are terminals
+//	privileges  the engine's usual capabilities, in the namespace: set-user-ID programs and packages' scripts work.
+//	            The kernel refuses mknod
 //	files       the root can be written: an overlay of the image and Spec.Layer, which is in the volume of the
 //	            writable mounts and shares its room. /run, /tmp and the image's volumes are parts of it, with the
 //	            image's content. So are hosts, hostname and resolv.conf of /etc; those of members of clusters are the
@@ -47,7 +48,8 @@
 //	files       read-only image; /run, /tmp and the image's volumes in memory; Spec.Mounts, whose directories may
 //	            neither contain nor be in those of the engine or the system
 //	memory      Limits.MemoryMiB, 24 MiB for the guard and 32 MiB for probes, and 64 MiB for the kernel of
-//	            Config.Runtime; no swap. Files in /run and /tmp count. The program is killed before the guard
+//	            Config.Runtime; no swap. Files in /run, /tmp and /dev/shm count; the latter has Limits.ShmMiB. The
+//	            program is killed before the guard
 //	processes   Limits.Pids and 32 for the guard, which makes its threads before the program starts
 //	CPU         a quota; the guard's own work counts. If the CPU is overcommitted, all have the same weight, but
 //	            a cluster's head that other members wait for has eight times that weight, up to its quota
@@ -66,7 +68,7 @@
 //	time        the guard's timer; for a paused container the peer's
 //	network     a loopback, and with Spec.Overlay one device whose other end the peer holds: see the sidecar below. No
 //	            container is on a bridge or a network of the engine's, and no rule or route of this machine is made
-//	            for any
+//	            for any. Its own name is in /etc/hosts
 //	GPUs        a device request to NVIDIA's hook by UUID; without one NVIDIA_VISIBLE_DEVICES is "void", not the
 //	            image's; probes run on the same devices from outside the container, while its program is stopped
 //	image       by digest, for this machine, bounded; HEALTHCHECK, USER, ONBUILD and SHELL are ignored. The peer

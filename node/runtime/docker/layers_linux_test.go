@@ -162,6 +162,9 @@ layer has /: done
 layer has /tmp: done
 layer has /store: done
 layer has /run/app: done
+xopen /dev/stdout: done
+open /dev/stderr: done
+find HOSTNAME: done
 become root: done
 read /root/secret: done
 write /made: done
@@ -212,6 +215,11 @@ func TestUserOfAnImageOwns(t *testing.T) {
 		if err := os.RemoveAll(filepath.Join(out, "d")); err != nil {
 			t.Fatal(err)
 		}
+	}
+	var shown bytes.Buffer
+	code, err := r.Attach(t.Context(), h, runtime.Process{Args: []string{"/probe", "tty"}, TTY: true, Stdin: strings.NewReader("word\n"), Stdout: &shown})
+	if err != nil || code != 0 || !strings.HasSuffix(shown.String(), "read word\r\n") {
+		t.Errorf("a terminal: %q, %d, %v", shown.String(), code, err)
 	}
 	if _, err := os.Lstat(filepath.Join(s.Layer, "upper", runtime.SecretsDir, "f")); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("a secret is on the disk, %v", err)

@@ -32,7 +32,8 @@ type Subject struct {
 	Secrets bool
 	// DiskKills means that the disk limit is held by ending the program with ReasonDisk, not by refusing it room.
 	DiskKills bool
-	// Home reports that HOME of programs is the image's HOME; otherwise it is "/".
+	// Home reports that programs have HOME and HOSTNAME as an engine sets them, "/" and "starling"; otherwise they have
+	// neither.
 	Home bool
 	// Deterministic means that Spec.Seed is honoured.
 	Deterministic bool
@@ -164,7 +165,7 @@ func (b *bench) log(t *testing.T, h runtime.Handle, s runtime.Stream) string {
 func (b *bench) environ(t *testing.T, got, want string) {
 	t.Helper()
 	if b.Home {
-		lines := strings.Split(want+"HOME=/\n", "\n")
+		lines := strings.Split(want+"HOME=/\nHOSTNAME=starling\n", "\n")
 		slices.Sort(lines[:len(lines)-1])
 		want = strings.Join(lines, "\n")
 	}

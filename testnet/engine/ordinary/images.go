@@ -31,7 +31,7 @@ var contexts embed.FS
 type image struct {
 	name string
 	want string
-	// slow images take packages of a second registry, and several minutes.
+	// slow images take several hundred MB of packages, and several minutes.
 	slow bool
 }
 
@@ -42,20 +42,22 @@ var images = []image{
 	{name: "postgres", want: "rows 100000 of postgres at /var/run/postgresql"},
 	{name: "nginx", want: "<h1>Welcome to nginx!</h1> by root www-data"},
 	{name: "sshd", want: "logged in as guest"},
+	{name: "ffmpeg", want: "h264,320,180,20"},
+	{name: "blender", want: "rendered 64x36 lit by artist", slow: true},
 	{name: "notebook", want: "sum 499500 by jovyan", slow: true},
 }
 
-// docker runs the engine's command line client.
-func docker(ctx context.Context, host string, args ...string) error {
+// docker runs the engine's command line client, and returns its output.
+func docker(ctx context.Context, host string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, "docker", args...)
 	cmd.Env = append(os.Environ(), "DOCKER_HOST="+host, "DOCKER_BUILDKIT=0")
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	if err := cmd.Run(); err != nil {
 		said := out.Bytes()
-		return fmt.Errorf("docker %s: %w\n%s", strings.Join(args, " "), err, said[max(0, len(said)-2000):])
+		return "", fmt.Errorf("docker %s: %w\n%s", strings.Join(args, " "), err, said[max(0, len(said)-2000):])
 	}
-	return nil
+	return out.String(), nil
 }
 
 // build builds an image from its unchanged Dockerfile, through a proxy.
@@ -79,7 +81,17 @@ func (i image) build(ctx context.Context, host, proxy, dir, tag string) error {
 	for _, name := range []string{"http_proxy", "https_proxy"} {
 		args = append(args, "--build-arg", name+"="+proxy)
 	}
-	return docker(ctx, host, append(args, at)...)
+	_, err = docker(ctx, host, append(args, at)...)
+	return err
+}
+
+// runs runs an image by docker run, as the reference of a run by Starling.
+func (i image) runs(ctx context.Context, host, tag string) error {
+	out, err := docker(ctx, host, "run", "--rm", tag)
+	if err == nil && !strings.Contains(out, i.want) {
+		err = fmt.Errorf("docker run %s: output: got %q, want %q", tag, out, i.want)
+	}
+	return err
 }
 
 // makeBase makes a Debian from packages, once for each user of this machine, and loads it into an engine. The machine's
@@ -107,7 +119,8 @@ func makeBase(ctx context.Context, host string) error {
 			return fmt.Errorf("making %s: %w", base, err)
 		}
 	}
-	return docker(ctx, host, "import", archive, base)
+	_, err = docker(ctx, host, "import", archive, base)
+	return err
 }
 
 // bootstrap makes the archive of a Debian with the packages common to all images.

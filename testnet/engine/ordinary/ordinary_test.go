@@ -13,6 +13,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/starling-network/starling/testnet/scenarios"
 )
 
 // Every folder of images is one that runs, and its Dockerfile is an ordinary one on the base.
@@ -39,6 +41,36 @@ func TestImages(t *testing.T) {
 	slices.Sort(known)
 	if !slices.Equal(found, known) {
 		t.Errorf("folders %q, images %q", found, known)
+	}
+}
+
+// A choice has the images of its names, in the order of their runs, and knows no others.
+func TestChoice(t *testing.T) {
+	t.Parallel()
+	for c, want := range map[Choice]int{
+		{}: len(images) - 2, {All: true}: len(images), {Only: "nginx"}: 1, {Only: "notebook,user,", All: true}: 2,
+	} {
+		got, err := c.images()
+		if err != nil || len(got) != want || c.Only == "" && got[0].name != scratchImage {
+			t.Errorf("%+v: %+v, %v; want %d images", c, got, err, want)
+		}
+	}
+	if _, err := (Choice{Only: "user,other"}).images(); err == nil || !strings.Contains(err.Error(), `"other"`) {
+		t.Errorf("an unknown image: %v", err)
+	}
+}
+
+// The first line of a failed program is its own, and not the command's.
+func TestComplaint(t *testing.T) {
+	t.Parallel()
+	const report = "image a:1 is sha256:0 now\njob j\nrunning, 0 of 1 ranks done\n"
+	for want, said := range map[string]scenarios.Said{
+		"out":   {Out: "out\nmore\n", Err: report + "error\n"},
+		"error": {Err: report + "error\nj failed in 1s\n"},
+	} {
+		if got := complaint(said); got != want {
+			t.Errorf("%+v: got %q, want %q", said, got, want)
+		}
 	}
 }
 

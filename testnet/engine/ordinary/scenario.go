@@ -16,6 +16,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -46,9 +47,36 @@ type world struct {
 	net      *testnet.Network
 }
 
-// Run runs the scenario, with the slow images if all is set. The rows are the observations. It returns an error if the
-// scenario failed to run, engine.ErrUnavailable if this machine cannot run it.
-func Run(ctx context.Context, o scenarios.Options, all bool) (rows []scenarios.Row, err error) {
+// Choice is a choice of images: those of Only, or if that is empty the quick ones, and with All the slow ones too.
+type Choice struct {
+	All  bool
+	Only string // names, separated by commas
+}
+
+func (c Choice) images() (chosen []image, err error) {
+	only := slices.DeleteFunc(strings.Split(c.Only, ","), func(name string) bool { return name == "" })
+	var known []string
+	for _, i := range images {
+		known = append(known, i.name)
+		if slices.Contains(only, i.name) || len(only) == 0 && (c.All || !i.slow) {
+			chosen = append(chosen, i)
+		}
+	}
+	for _, name := range only {
+		if !slices.Contains(known, name) {
+			return nil, fmt.Errorf("image %q: unknown: want some of %s", name, strings.Join(known, ", "))
+		}
+	}
+	return chosen, nil
+}
+
+// Run runs the scenario with the chosen images. The rows are the observations. It returns an error if the scenario
+// failed to run, engine.ErrUnavailable if this machine cannot run it.
+func Run(ctx context.Context, o scenarios.Options, c Choice) (rows []scenarios.Row, err error) {
+	chosen, err := c.images()
+	if err != nil {
+		return nil, err
+	}
 	if err := available(); err != nil {
 		return nil, err
 	}
@@ -57,7 +85,7 @@ func Run(ctx context.Context, o scenarios.Options, all bool) (rows []scenarios.R
 	if err := w.start(ctx); err != nil {
 		return nil, err
 	}
-	return scenarios.Play(ctx, o, stepTime, w.steps(all))
+	return scenarios.Play(ctx, o, stepTime, w.steps(chosen))
 }
 
 func available() error {
@@ -111,11 +139,8 @@ func (w *world) start(ctx context.Context) error {
 var unit = config.Unit{MilliCPU: 1000, MemoryMiB: 1024, DiskMiB: 1024}
 
 // steps builds each image, and runs it in both modes.
-func (w *world) steps(all bool) (steps []scenarios.Step) {
-	for _, i := range images {
-		if i.slow && !all {
-			continue
-		}
+func (w *world) steps(chosen []image) (steps []scenarios.Step) {
+	for _, i := range chosen {
 		steps = append(steps, scenarios.Step{What: i.name + ": build", Run: func(ctx context.Context) (string, error) {
 			return w.builds(ctx, i)
 		}})
@@ -127,6 +152,9 @@ func (w *world) steps(all bool) (steps []scenarios.Step) {
 		}
 	}
 	for m, mode := range modes {
+		if chosen[0].name != scratchImage {
+			break
+		}
 		steps = append(steps, scenarios.Step{What: "scratch: " + mode, Run: func(ctx context.Context) (string, error) {
 			return w.scratch(ctx, m)
 		}})
@@ -136,24 +164,44 @@ func (w *world) steps(all bool) (steps []scenarios.Step) {
 
 func (w *world) tag(name string) string { return w.registry.Addr + "/" + name + ":v1" }
 
-// builds builds an image and pushes it.
+// builds builds an image, runs it by docker run, and pushes it.
 func (w *world) builds(ctx context.Context, i image) (string, error) {
 	host := w.engines[0].Host()
 	if err := i.build(ctx, host, w.proxy.url(), w.Dir, w.tag(i.name)); err != nil {
 		return "", err
 	}
-	return "from images/" + i.name + "/Dockerfile", docker(ctx, host, "push", "-q", w.tag(i.name))
+	if err := i.runs(ctx, host, w.tag(i.name)); err != nil {
+		return "", err
+	}
+	_, err := docker(ctx, host, "push", "-q", w.tag(i.name))
+	return "from images/" + i.name + "/Dockerfile, run by docker run, pushed", err
 }
 
-// compares runs an image in a mode. With layers it must run as intended. Without them its program may fail, because it
-// lacks its user or a writable root.
+// compares runs an image in a mode. With layers it must run as intended. Without them its program may fail or have
+// other output, because it lacks its user or a writable root.
 func (w *world) compares(ctx context.Context, mode int, i image) (string, error) {
 	got, s, err := w.runs(ctx, mode, i.want, w.tag(i.name))
-	if err == nil || mode == layered || s.Code != failed {
+	switch {
+	case err == nil || mode == layered:
 		return got, err
+	case s.Code == failed:
+		return "does not run: " + complaint(s), nil
+	case s.Code == 0:
+		text := strings.TrimSpace(s.Out)
+		return "runs, but not as its user: " + strings.TrimSpace(text[strings.LastIndex(text, "\n")+1:]), nil
 	}
-	lines := strings.Split(strings.TrimSpace(s.Out+s.Err), "\n")
-	return "does not run: " + lines[0], nil
+	return got, err
+}
+
+// complaint returns the first line of a failed program: of its standard output, else of its errors, which follow the
+// report that the job runs.
+func complaint(s scenarios.Said) string {
+	text := s.Out
+	if strings.TrimSpace(text) == "" {
+		_, text, _ = strings.Cut(s.Err, " ranks done\n")
+	}
+	first, _, _ := strings.Cut(strings.TrimSpace(text), "\n")
+	return first
 }
 
 // runs runs an image on the provider of a mode, and checks that the program's output contains a text.
@@ -180,13 +228,17 @@ func (w *world) runs(ctx context.Context, mode int, want string, args ...string)
 	return "", s, fmt.Errorf("want %q: %v", want, s)
 }
 
-// scratch writes into the scratch directory, within its size and beyond that of the lease.
+// scratchImage is the image of scratch, the first of images.
+const scratchImage = "user"
+
+// scratch writes into the scratch directory, within its size and beyond that of the lease. /dev/shm has its own size.
 func (w *world) scratch(ctx context.Context, mode int) (string, error) {
-	const script = `set -e; f=$(mktemp); head -c 300M /dev/zero >$f; echo "$(stat -c %s $f) bytes in $(dirname $f)"; ` +
+	const script = `set -e; f=$(mktemp); head -c 300M /dev/zero >$f; echo "$(stat -c %s $f) bytes in $(dirname $f), ` +
+		`/dev/shm of $(df --output=size -BM /dev/shm | tail -n 1 | tr -d ' ')"; ` +
 		`head -c 2G /dev/zero >$STARLING_SCRATCH/more && echo unbounded`
-	const want = "314572800 bytes in /scratch"
+	const want = "314572800 bytes in /scratch, /dev/shm of 200M"
 	out, s, err := w.runs(ctx, mode, want,
-		"--scratch", "300Mi", "--entrypoint", "/bin/sh", w.tag("user"), "--", "-c", script)
+		"--scratch", "300Mi", "--shm-size", "200Mi", "--entrypoint", "/bin/sh", w.tag(scratchImage), "--", "-c", script)
 	if err == nil && s.Code != failed {
 		err = fmt.Errorf("the disk is larger than that of the lease: %v", s)
 	}

@@ -207,6 +207,9 @@ func jobTable(t *cli.Table, j job.Job) {
 	if j.ScratchMiB > 0 {
 		t.Row("scratch", fmt.Sprintf("%d MiB at %s", j.ScratchMiB, job.ScratchPath))
 	}
+	if j.ShmMiB > 0 {
+		t.Row("/dev/shm", fmt.Sprintf("%d MiB", j.ShmMiB))
+	}
 	if p := j.Restart.Policy; p != job.RestartNever {
 		t.Row("restart", fmt.Sprintf("%s, at most %d times", p, j.Restart.Max))
 	}

@@ -66,6 +66,7 @@ func containerFlags(c *cobra.Command, f *jobfile.Flags) {
 	s := c.Flags()
 	s.StringVar(&f.Entrypoint, "entrypoint", "", "program of the image to run instead of its entrypoint")
 	s.StringVarP(&f.WorkDir, "workdir", "w", "", "working directory in the image")
+	s.StringVar(&f.Shm, "shm-size", "", "size of /dev/shm, part of the memory (default half of it)")
 	s.StringVar(&f.Network, "network", "", "network access: none (default) or internet")
 	s.StringArrayVar(&f.Secrets, "secret", nil,
 		"file under /run/secrets, NAME=env:VARIABLE or NAME=file:PATH, sealed to the provider; may be repeated")
@@ -87,7 +88,14 @@ func containerFlags(c *cobra.Command, f *jobfile.Flags) {
 	s.StringArrayVar(&f.Security, "security-opt", nil, "not possible")
 	s.StringVar(&f.PID, "pid", "", "not possible")
 	s.StringVar(&f.IPC, "ipc", "", "not possible")
-	for _, name := range []string{"privileged", "cap-add", "device", "volume", "security-opt", "pid", "ipc"} {
+	s.StringArrayVarP(&f.Publish, "publish", "p", nil, "not possible")
+	s.BoolVarP(&f.TTY, "tty", "t", false, "not possible")
+	s.StringVarP(&f.User, "user", "u", "", "not possible")
+	for _, name := range []string{
+		"privileged", "cap-add", "device", "volume", "security-opt", "pid", "ipc", "publish", "tty", "user",
+	} {
 		s.Lookup(name).Hidden = true // parsed, then refused with a reason
 	}
+	s.Bool("rm", true, "has no effect: a container is removed at its end")
+	s.Lookup("rm").Hidden = true
 }

@@ -1,6 +1,7 @@
 package jobcmd
 
 import (
+	"errors"
 	"reflect"
 	"strings"
 	"testing"
@@ -60,5 +61,37 @@ spec:
 	code, _, text = clitest.Run(t, cmd, "run", "lm.wasm", "--count", "three")
 	if code != int(cli.ExitUsage) || !strings.Contains(text, `--count: "three" is not a count`) {
 		t.Errorf("code %d, %q", code, text)
+	}
+}
+
+// Flags that docker has are accepted where they change nothing, and refused with the replacement where there is one.
+func TestFlagsOfDocker(t *testing.T) {
+	t.Parallel()
+	for line, want := range map[string]string{
+		"run -it app:1 -- sh":   "starling exec -it",
+		"run -i -t app:1 -- sh": "starling exec -it",
+		"run -p 80:80 app:1":    "starling job port-forward",
+		"run -u 1000 app:1":     "--user: the user of a container cannot be chosen",
+		"run app:1 sh -c x":     "come after --: starling run app:1 -- …",
+		"run app:1 --fast":      "come after --: starling run app:1 -- …",
+		"run --fast app:1":      "unknown flag: --fast",
+	} {
+		code, _, text := clitest.Run(t, NewRun, strings.Fields(line)...)
+		if code != int(cli.ExitUsage) || !strings.Contains(text, want) {
+			t.Errorf("%s: exit code %d, got %q, want %q", line, code, text, want)
+		}
+	}
+}
+
+// The name of an image that no registry has leads to the commands that push it.
+func TestImageWithoutRegistry(t *testing.T) {
+	t.Parallel()
+	refused := errors.New("job refused: spec.image: app:1: not found in the registry")
+	if hint := cli.Explain(unresolved(job.Job{Image: "app:1"}, refused)).Hint; !strings.Contains(hint, "docker tag app:1 ") {
+		t.Errorf("hint %q", hint)
+	}
+	other := errors.New("job refused: spec.count: too many")
+	if hint := cli.Explain(unresolved(job.Job{Image: "app:1"}, other)).Hint; hint != "" {
+		t.Errorf("hint %q of another error", hint)
 	}
 }

@@ -118,6 +118,9 @@ no sockets and no other program. A container has no network access without --net
 ignored. If the provider's engine is set up for it, an image runs unchanged: with its USER and HOME, and a writable
 root. On other providers, and with GPUs, USER is ignored, the root is read-only, and /tmp and /run are in memory.
 
+A container's /dev/shm is part of its memory: half of it, or --shm-size. A job has no terminal: run it with -d, then
+open a shell in it with starling exec -it JOB -- sh. starling job port-forward reaches its ports.
+
 All files that a program writes share the disk of its lease: outputs (--out), a container's root, and /scratch, with
 the size of --scratch. TMPDIR is /scratch; it is empty at each start and is not kept.
 
@@ -147,6 +150,7 @@ of a rank sees its program and files.`,
 			return nil
 		},
 	}
+	c.SetFlagErrorFunc(flagOfProgram)
 	flags := JobFlags(c)
 	o.flags(c)
 	c.RunE = func(c *cobra.Command, args []string) error {
@@ -191,6 +195,7 @@ paths are relative to the file's directory. Unknown fields and values out of ran
       - {src: "s3://bucket/dictionaries/", dst: /in/dictionaries}
     outputs: [{src: /out}]
     scratch: 50Gi                           temporary space at /scratch
+    shmSize: 8Gi                            /dev/shm of a container, part of its memory
     timeouts: {queue: 2m, run: 10m}
     payment: {maxPrice: 0.05/unit-hour, budget: 0.03}
 
@@ -273,7 +278,7 @@ func HandIn(a *cli.App, ctx context.Context, spec job.Job, o SubmitOptions) (c *
 		}
 		j, err := c.Submit(ctx, spec, values, hex.EncodeToString(key[:]))
 		if err != nil {
-			return j, fmt.Errorf("submitting job %s: %w", spec.Name, err)
+			return j, unresolved(spec, fmt.Errorf("submitting job %s: %w", spec.Name, err))
 		}
 		if name, digest, found := strings.Cut(j.Spec.Image, "@"); found && name == spec.Image {
 			a.Say("image %s is %s now", name, digest)

@@ -18,6 +18,7 @@ spec:
   secrets: [{name: token, from: 'env:TOKEN'}]
   inputs: [{src: data, dst: /in}]
   outputs: [{src: /out}, {src: /log}]
+  shmSize: 128Mi
   restart: {policy: on-failure, max: 2}
   webhooks: [{url: "https://example.org/hook"}]
   timeouts: {queue: 2m, run: 1h}
@@ -37,20 +38,21 @@ func TestJobTable(t *testing.T) {
 	if err := table.Write(&out); err != nil {
 		t.Fatal(err)
 	}
-	const want = `job      train
-image    ghcr.io/acme/train:v1
-secret   token → /run/secrets/token
-ranks    3
-each     2 × cpu, at least 500m CPU, 256 MiB memory, 1024 MiB disk
-where    anywhere
-input    data → /in
-output   /out
-output   /log
-restart  on-failure, at most 2 times
-webhook  https://example.org/hook
-time     2m0s in the queue, 1h0m0s running
-price    at most 0.05 per unit-hour
-budget   0.10
+	const want = `job       train
+image     ghcr.io/acme/train:v1
+secret    token → /run/secrets/token
+ranks     3
+each      2 × cpu, at least 500m CPU, 256 MiB memory, 1024 MiB disk
+where     anywhere
+input     data → /in
+output    /out
+output    /log
+/dev/shm  128 MiB
+restart   on-failure, at most 2 times
+webhook   https://example.org/hook
+time      2m0s in the queue, 1h0m0s running
+price     at most 0.05 per unit-hour
+budget    0.10
 `
 	if out.String() != want {
 		t.Errorf("got\n%s\nwant\n%s", out.String(), want)

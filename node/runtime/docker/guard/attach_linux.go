@@ -51,7 +51,10 @@ func (g *guard) attach(id uint32, files []*os.File) error {
 		return err
 	}
 	defer theirs.Close()
-	if err := g.attachWith(id, c, []*os.File{theirs, theirs, theirs}, ours); err != nil {
+	if err = g.own(theirs); err == nil {
+		err = g.attachWith(id, c, []*os.File{theirs, theirs, theirs}, ours)
+	}
+	if err != nil {
 		_ = near.Close()
 		_ = ours.Close()
 		return err

@@ -30,10 +30,9 @@ func (g *guard) assume() error {
 		return fmt.Errorf("%w: %w", errUser, err)
 	}
 	g.account = &found
-	if env := &g.order.Command.Env; !slices.ContainsFunc(*env, func(kv string) bool {
-		return strings.HasPrefix(kv, "HOME=")
-	}) {
-		*env = append(*env, "HOME="+found.Home)
+	g.setDefault("HOME", found.Home)
+	if name, err := os.Hostname(); err == nil {
+		g.setDefault("HOSTNAME", name)
 	}
 	for _, dir := range want.Directories {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -47,6 +46,25 @@ func (g *guard) assume() error {
 		if err := give(dir, int(found.UID), int(found.GID)); err != nil {
 			return fmt.Errorf("giving the mount %s to the program's user: %w", dir, err)
 		}
+	}
+	return nil
+}
+
+// setDefault sets a variable of programs, unless the image or the order has it.
+func (g *guard) setDefault(name, value string) {
+	env := &g.order.Command.Env
+	if !slices.ContainsFunc(*env, func(kv string) bool { return strings.HasPrefix(kv, name+"=") }) {
+		*env = append(*env, name+"="+value)
+	}
+}
+
+// own makes a pipe or terminal of a program its user's, so that the program can open it by name, as /dev/stdout.
+func (g *guard) own(f *os.File) error {
+	if g.account == nil {
+		return nil
+	}
+	if err := f.Chown(int(g.account.UID), -1); err != nil {
+		return fmt.Errorf("giving a %s to the program's user: %w", f.Name(), err)
 	}
 	return nil
 }

@@ -41,6 +41,9 @@ func (g *guard) start() error {
 			return err
 		}
 		defer w.Close()
+		if err := g.own(w); err != nil {
+			return err
+		}
 		files = append(files, w)
 		bounded := runtime.NewLogWriter(log, g.order.LogBytes)
 		g.copies.Go(func() { _, _ = io.Copy(bounded, r) })

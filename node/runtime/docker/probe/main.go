@@ -183,6 +183,11 @@ func tty() {
 			show()
 		}
 	}()
-	line, _ := bufio.NewReader(os.Stdin).ReadString('\n')
+	in, err := os.Open("/dev/stdin") // by name, as ssh and screen open it
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	line, _ := bufio.NewReader(in).ReadString('\n')
 	fmt.Println("read", strings.TrimSpace(line))
 }

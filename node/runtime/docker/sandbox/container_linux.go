@@ -37,6 +37,8 @@ const (
 	WriteIOPS = 1000
 	// FirstShares is the weight of an execution that others wait for; an engine's default is 1024.
 	FirstShares = 8 * 1024
+	// hostname is the name of containers without a network.
+	hostname = "starling"
 )
 
 // Maker makes the configuration of containers for programs.
@@ -121,7 +123,7 @@ func (m *Maker) Container(s runtime.Spec, img images.Config) *container.Config {
 	return &container.Config{
 		Image: img.ID, Entrypoint: []string{guard.Path, guard.Subcommand}, Cmd: []string{}, Env: env,
 		User: m.userOf(s).name, WorkingDir: "/",
-		Hostname:    "starling",
+		Hostname:    hostname,
 		Labels:      engine.Labels(m.peer, s.Dir),
 		Healthcheck: &container.HealthConfig{Test: []string{"NONE"}},
 		StopSignal:  "SIGTERM",
@@ -141,7 +143,7 @@ func (m *Maker) Host(s runtime.Spec, img images.Config, mounts []mount.Mount) *c
 		Runtime: m.Runtime, NetworkMode: "none", LogConfig: container.LogConfig{Type: "none"},
 		RestartPolicy: container.RestartPolicy{Name: "no"},
 		CapDrop:       []string{"ALL"}, SecurityOpt: []string{"no-new-privileges"}, ReadonlyRootfs: true, Init: &noInit,
-		IpcMode: "private", CgroupnsMode: "private", OomScoreAdj: engine.GuardAdj, ShmSize: int64(l.MemoryMiB) << 19,
+		IpcMode: "private", CgroupnsMode: "private", OomScoreAdj: engine.GuardAdj, ShmSize: int64(l.ShmMiB) << 20,
 		Mounts: append(mounts,
 			mount.Mount{Type: mount.TypeBind, Source: filepath.Join(s.Dir, rundir.ControlDir),
 				Target: runtime.ControlDir, ReadOnly: true},
@@ -151,6 +153,9 @@ func (m *Maker) Host(s runtime.Spec, img images.Config, mounts []mount.Mount) *c
 			Memory: memory, MemorySwap: memory, PidsLimit: &pids,
 			Ulimits: []*units.Ulimit{{Name: "core"}},
 		},
+	}
+	if s.Overlay == nil { // which has its own hosts file; many programs look up their own name
+		h.ExtraHosts = []string{hostname + ":127.0.0.1"}
 	}
 	if m.Layered(s) {
 		inNamespace(h)

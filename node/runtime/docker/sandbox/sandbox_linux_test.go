@@ -35,6 +35,19 @@ func TestCommand(t *testing.T) {
 	}
 }
 
+// /dev/shm is half of the memory, or as large as asked.
+func TestShm(t *testing.T) {
+	t.Parallel()
+	m := &Maker{engine: &engine.Engine{User: "0:0"}}
+	for limits, want := range map[runtime.Limits]int64{
+		{MemoryMiB: 64}: 32 << 20, {MemoryMiB: 64, ShmMiB: 48}: 48 << 20, {MemoryMiB: 1}: 1 << 20,
+	} {
+		if got := m.Host(runtime.Spec{Limits: limits}, images.Config{}, nil).ShmSize; got != want {
+			t.Errorf("%+v: got %d, want %d", limits, got, want)
+		}
+	}
+}
+
 // A container with a layer has the engine's capabilities in a namespace, and no other container has them.
 func TestLayered(t *testing.T) {
 	t.Parallel()

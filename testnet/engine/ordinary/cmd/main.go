@@ -6,19 +6,17 @@ package main
 
 import (
 	"context"
-	"os"
-	"slices"
+	"flag"
 
 	"github.com/starling-network/starling/testnet/engine/ordinary"
 	"github.com/starling-network/starling/testnet/scenarios"
 )
 
 func main() {
-	i := slices.Index(os.Args, "-all")
-	if i > 0 {
-		os.Args = slices.Delete(os.Args, i, i+1)
-	}
+	var c ordinary.Choice
+	flag.BoolVar(&c.All, "all", false, "run the slow images too")
+	flag.StringVar(&c.Only, "only", "", "names of the images to run, separated by commas")
 	scenarios.Main("images", func(ctx context.Context, o scenarios.Options) ([]scenarios.Row, error) {
-		return ordinary.Run(ctx, o, i > 0)
+		return ordinary.Run(ctx, o, c)
 	})
 }
