@@ -318,7 +318,8 @@ func (w *world) finishes(ctx context.Context) (string, error) {
 	}
 	w.work.port.End()
 	if _, err := w.done(ctx, "wait", w.work.id); err != nil {
-		return "", err
+		steps, _ := w.done(ctx, "why", w.work.id)
+		return "", fmt.Errorf("%w\n%s", err, steps)
 	}
 	if _, err := w.work.log.Wait(ctx); err != nil {
 		return "", err
