@@ -47,9 +47,6 @@ func (b *Buyer) Submit(ctx context.Context, sub Submission) (Job, error) {
 
 // submitted is the job that was submitted under an idempotency key, if there is one.
 func (b *Buyer) submitted(ctx context.Context, once string) (j Job, ok bool, err error) {
-	if once == "" {
-		return j, false, nil
-	}
 	id, err := record.Submissions.Get(ctx, b.cfg.Store, once)
 	switch {
 	case errors.Is(err, store.ErrNotFound):

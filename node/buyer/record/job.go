@@ -33,7 +33,7 @@ type Job struct {
 	Stopping bool `json:"stopping,omitempty"`
 	// Extended counts the extensions of the job's time.
 	Extended int `json:"extended,omitempty"`
-	// Raised is the last change after the day of its creation that let the job cost more; nil if there is none.
+	// Raised is the last day, after that of the job's creation, on which a change raised its possible cost; or nil.
 	Raised *Raised `json:"raised,omitempty"`
 	// Paused is set while its programs are frozen. They are still paid for, and timeouts.run continues.
 	Paused bool `json:"paused,omitempty"`

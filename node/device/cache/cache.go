@@ -106,16 +106,16 @@ func (k *Cache) Evict(ctx context.Context, units []market.UnitID) error {
 	if len(busy) > 0 {
 		k.log.Info("a program waits for the audit of its units")
 	}
-	late := time.NewTimer(maxWait)
-	defer late.Stop()
+	wait, cancel := context.WithTimeout(ctx, maxWait)
+	defer cancel()
 	for _, idle := range busy {
 		select {
 		case <-idle:
-		case <-late.C:
-			late.Reset(0)
-		case <-ctx.Done():
-			return ctx.Err()
+		case <-wait.Done():
 		}
+	}
+	if err := ctx.Err(); err != nil {
+		return err
 	}
 	k.drop(units)
 	return nil

@@ -315,7 +315,7 @@ func (b *buckets) folder(ctx context.Context, source string) (job.Blob, error) {
 	return found, err
 }
 
-// store stores a content on the peer, and compares its digest and size with those that are known.
+// store stores a content on the peer. It returns ErrChanged if the content's digest is not the expected one.
 func (b *buckets) store(ctx context.Context, source string, want job.Blob, write func(io.Writer) error) (job.Blob,
 	error) {
 	r, w := io.Pipe()
