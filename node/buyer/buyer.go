@@ -84,7 +84,7 @@ type Buyer struct {
 	closing bool                      // Run ends: nothing new begins
 	drafted map[market.HoldID]promise // leases being signed
 	taking  map[string]Job            // new jobs that are not among the jobs yet
-	raises  map[*raise]bool           // changes of jobs being journalled
+	raises  map[string]market.Amount  // by job: the most that it can cost after a change being journalled
 	submits singleflight.Group        // by idempotency key
 	takeUp  chan struct{}             // holds one while a guarded job is taken up
 	wg      sync.WaitGroup
@@ -99,7 +99,7 @@ func New(ctx context.Context, cfg Config) (*Buyer, error) {
 	b := &Buyer{
 		cfg: cfg, domain: cfg.Genesis.Domain(), tag: cfg.Genesis.Tag(),
 		catalogue: catalogue{self: cfg.Key.Key(), files: cfg.Files, log: cfg.Log, jobs: map[string]*supervisor{}},
-		drafted:   map[market.HoldID]promise{}, taking: map[string]Job{}, raises: map[*raise]bool{},
+		drafted:   map[market.HoldID]promise{}, taking: map[string]Job{}, raises: map[string]market.Amount{},
 		takeUp: make(chan struct{}, 1), ended: make(chan struct{}, 1), removals: make(chan *removal),
 	}
 	b.leases = leases.New(leases.Config{

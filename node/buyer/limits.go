@@ -31,12 +31,7 @@ func (b spending) counts(j Job) market.Amount {
 	if err != nil {
 		most = spec.Payment.Budget
 	}
-	for r := range b.raises {
-		if r.job == j.ID {
-			most = max(most, r.cost)
-		}
-	}
-	return most
+	return max(most, b.raises[j.ID])
 }
 
 // spent is the money of a job that has ended, see pay.Spent.
@@ -193,12 +188,6 @@ func (b spending) overProvider(p sign.Key, amount market.Amount, now time.Time) 
 	return b.Ledger.OverProvider(b.paidTo(p, now), amount)
 }
 
-// raise is a change under way after which a job can cost more.
-type raise struct {
-	job  string
-	cost market.Amount
-}
-
 // bounding is the buyer as changes of its jobs see its limits. It implements changes.Limits.
 type bounding struct{ *Buyer }
 
@@ -208,12 +197,12 @@ func (b bounding) Within(j *run.Job, spec job.Job, change func() error) error {
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrRefused, err)
 	}
-	now, was, r := time.Now(), j.Snapshot(), &raise{j.ID, cost}
+	now, was := time.Now(), j.Snapshot()
 	b.mu.Lock()
 	before := spending(b).before(was, now)
 	more := cost > spending(b).counts(was)
 	if err = (spending(b)).withinMore(was, cost, now); err == nil {
-		b.raises[r] = true
+		b.raises[j.ID] = cost
 	}
 	b.mu.Unlock()
 	if err != nil {
@@ -222,7 +211,7 @@ func (b bounding) Within(j *run.Job, spec job.Job, change func() error) error {
 	defer func() {
 		b.mu.Lock()
 		defer b.mu.Unlock()
-		delete(b.raises, r)
+		delete(b.raises, j.ID)
 	}()
 	if more && spend.DayOf(countsLast(was)) != spend.DayOf(now) {
 		at := record.Raised{At: now, Before: before}

@@ -36,8 +36,8 @@ type Wallet interface {
 
 // Limits are the limits on the spending of a day.
 type Limits interface {
-	// Within runs change if the limits allow a job to become spec. Meanwhile the job counts against them as spec. It
-	// returns the limit that does not allow it, or the error of change.
+	// Within runs change if the limits allow a job to become spec. Meanwhile the job counts against them as spec. It is
+	// called for one change of a job at a time. It returns the limit that does not allow it, or the error of change.
 	Within(j *run.Job, spec job.Job, change func() error) error
 }
 
