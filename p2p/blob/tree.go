@@ -149,6 +149,11 @@ func (p *packer) list(root *os.Root) (all []fs.DirEntry, err error) {
 	}
 }
 
+// Header returns the header of an entry of an archive, without its type, size and mode.
+func Header(name string) *tar.Header {
+	return &tar.Header{Name: name, ModTime: time.Unix(0, 0).UTC(), Format: tar.FormatPAX}
+}
+
 func (p *packer) entry(root *os.Root, name string, d fs.DirEntry) error {
 	if err := p.ctx.Err(); err != nil {
 		return err
@@ -157,7 +162,7 @@ func (p *packer) entry(root *os.Root, name string, d fs.DirEntry) error {
 		return fmt.Errorf("%w: more than %d folders in each other, or a path of more than %d bytes",
 			ErrTree, maxDepth, maxName)
 	}
-	h := &tar.Header{Name: name, ModTime: time.Unix(0, 0).UTC(), Format: tar.FormatPAX}
+	h := Header(name)
 	switch {
 	case d.IsDir():
 		if err := p.room.take(1, 0); err != nil {

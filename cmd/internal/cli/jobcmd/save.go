@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/starling-network/starling/cmd/internal/cli"
+	"github.com/starling-network/starling/cmd/internal/cli/jobcmd/sources"
 	"github.com/starling-network/starling/node/api"
 	"github.com/starling-network/starling/node/buyer/record"
 	"github.com/starling-network/starling/node/files/s3"
@@ -28,7 +29,7 @@ func ready(a *cli.App, ctx context.Context, to string) error {
 	if err == nil {
 		err = c.Ready(ctx, n)
 	}
-	return bucketError(err)
+	return sources.Explain(err)
 }
 
 // bucket is a folder in S3 and the client for it.
@@ -41,16 +42,6 @@ func bucket(a *cli.App, to string) (s3.Name, *objects.Client, error) {
 	return n, c, err
 }
 
-// bucketError adds the exit code to an error of the user's settings.
-func bucketError(err error) error {
-	for _, class := range []error{objects.ErrSettings, objects.ErrAccess, objects.ErrAbsent} {
-		if errors.Is(err, class) {
-			return &cli.Error{Code: cli.ExitUsage, Err: err}
-		}
-	}
-	return err
-}
-
 // save writes the outputs of one rank or all to a directory, or to a folder in S3.
 func save(a *cli.App, ctx context.Context, c *api.Client, j record.Job, rank int, to string) ([]savedOutput, error) {
 	if !inBucket(to) {
@@ -58,7 +49,7 @@ func save(a *cli.App, ctx context.Context, c *api.Client, j record.Job, rank int
 	}
 	n, s, err := bucket(a, to)
 	if err != nil {
-		return nil, bucketError(err)
+		return nil, sources.Explain(err)
 	}
 	dir, err := os.MkdirTemp(a.Getenv("TMPDIR"), "starling-get-")
 	if err != nil {
@@ -89,7 +80,7 @@ func upload(a *cli.App, ctx context.Context, c *api.Client, j record.Job, rank i
 		p.Status("uploading to %s: %d of %d KiB", n, done>>10, all>>10)
 	})
 	if err != nil {
-		return nil, cli.WithHint(bucketError(fmt.Errorf("uploading the outputs of job %s to %s: %w", j.ID, n, err)),
+		return nil, cli.WithHint(sources.Explain(fmt.Errorf("uploading the outputs of job %s to %s: %w", j.ID, n, err)),
 			"starling get %s %s sends the missing objects", j.ID, n)
 	}
 	return saved, nil

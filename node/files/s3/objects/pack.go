@@ -10,7 +10,8 @@ import (
 	"path"
 	"strings"
 	"sync"
-	"time"
+
+	"github.com/starling-network/starling/p2p/blob"
 )
 
 const (
@@ -103,7 +104,7 @@ func (p *packer) file(ctx context.Context, o Object, data []byte) error {
 	if err := p.folder(path.Dir(o.Rel)); err != nil {
 		return err
 	}
-	h := header(o.Rel)
+	h := blob.Header(o.Rel)
 	h.Typeflag, h.Size, h.Mode = tar.TypeReg, o.Size, 0o644
 	if err := p.tw.WriteHeader(h); err != nil {
 		return fmt.Errorf("archiving %s: %w", o.Name, err)
@@ -132,14 +133,9 @@ func (p *packer) folder(name string) error {
 	if err := p.folder(path.Dir(name)); err != nil {
 		return err
 	}
-	h := header(strings.TrimSuffix(name, "/") + "/")
+	h := blob.Header(strings.TrimSuffix(name, "/") + "/")
 	h.Typeflag, h.Mode = tar.TypeDir, 0o755
 	return p.tw.WriteHeader(h)
-}
-
-// header is what entries of all archives have in common.
-func header(name string) *tar.Header {
-	return &tar.Header{Name: name, ModTime: time.Unix(0, 0).UTC(), Format: tar.FormatPAX}
 }
 
 // counted reports the bytes that are read.

@@ -63,9 +63,9 @@ func newBuckets(r resolver, c *objects.Client, spec job.Job, p *cli.Progress) *b
 	return b
 }
 
-// explain adds the exit code to an error of a user's names, keys or settings.
-func explain(err error) error {
-	for _, class := range []error{objects.ErrAbsent, objects.ErrAccess, s3.ErrKey, blob.ErrTree} {
+// Explain adds the exit code to an error of a user's names, keys or settings.
+func Explain(err error) error {
+	for _, class := range []error{objects.ErrSettings, objects.ErrAbsent, objects.ErrAccess, s3.ErrKey, blob.ErrTree} {
 		if errors.Is(err, class) {
 			return &cli.Error{Code: cli.ExitUsage, Err: err}
 		}

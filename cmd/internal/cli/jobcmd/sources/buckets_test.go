@@ -88,10 +88,10 @@ func (d *desk) find(j job.Job) (job.Job, map[string]job.Blob, error) {
 	b := newBuckets(d.r, d.keys, j, (&cli.App{Err: &d.said}).Progress())
 	j, err := b.expand(d.t.Context(), j)
 	if err != nil {
-		return j, nil, explain(err)
+		return j, nil, Explain(err)
 	}
 	out, err := b.contents(d.t.Context(), j.Sources())
-	return j, out, explain(err)
+	return j, out, Explain(err)
 }
 
 // tree unpacks a stored folder, and returns its files.

@@ -37,14 +37,14 @@ func Upload(ctx context.Context, a *cli.App, c *api.Client, spec job.Job, p *cli
 	if slices.ContainsFunc(spec.Sources(), job.IsS3) {
 		keys, err := objects.FromEnv(a.Getenv)
 		if err != nil {
-			return spec, &cli.Error{Code: cli.ExitUsage, Err: err}
+			return spec, Explain(err)
 		}
 		b := newBuckets(r, keys, spec, p)
 		if spec, err = b.expand(ctx, spec); err != nil {
-			return spec, explain(err)
+			return spec, Explain(err)
 		}
 		if out, err = b.contents(ctx, spec.Sources()); err != nil {
-			return spec, explain(err)
+			return spec, Explain(err)
 		}
 	}
 	sources := spec.Sources()
