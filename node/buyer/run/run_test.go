@@ -295,6 +295,30 @@ func TestRestore(t *testing.T) {
 	}
 }
 
+// Lines of leases that are over already are reported to machines that are there, however many jobs are restored.
+func TestRestoreManyEnded(t *testing.T) {
+	t.Parallel()
+	w := runtest.New(t, store.NewMemory())
+	var all []*run.Job
+	var parts []*runtest.Parts
+	for range 50 {
+		p := runtest.NewParts()
+		j := w.Open(runtest.Spec(1), p, nil, nil)
+		for _, l := range w.Working(j, nil) {
+			l.Expire("it was over")
+		}
+		all, parts = append(all, j), append(parts, p)
+	}
+	w.Restore(all...)
+	w.Run()
+	for _, p := range parts {
+		p.Until(t, func(effects []jobs.Effect) bool {
+			_, ok := runtest.Has[jobs.ReclaimExecution](effects)
+			return ok
+		})
+	}
+}
+
 // A provider's report of a running program is shown, and lost with the rank.
 func TestSee(t *testing.T) {
 	t.Parallel()

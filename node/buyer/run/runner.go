@@ -53,11 +53,20 @@ func New(cfg Config) *Runner { return &Runner{cfg: cfg} }
 
 // Restore makes the machines of the jobs that were loaded.
 func (r *Runner) Restore(ctx context.Context, all []*Job) (err error) {
-	r.machines, err = machine.New(ctx, shell{r, all}, machine.Config[Event]{
+	if r.machines, err = machine.New(ctx, shell{r, all}, machine.Config[Event]{
 		Name: "job", Store: r.cfg.Store, Clock: r.Now, Resume: Event{resume: true}, Tick: Event{Ev: jobs.Ticked{}},
 		Log: r.cfg.Log,
-	})
-	return err
+	}); err != nil {
+		return err
+	}
+	for _, j := range all {
+		for _, l := range j.all {
+			if j.resumed && j.job.Detached == nil && l.First == l.ID && l.Alive() {
+				j.Watch(l) // which reports to a machine, at once if its line is over
+			}
+		}
+	}
+	return nil
 }
 
 // Start sets the context of the jobs' work. It comes before Run.

@@ -130,9 +130,6 @@ func (r shell) Load(_ context.Context, add func(*Job, task)) error {
 				l.Expire(leases.LostAway) // but its work may have ended well before
 			}
 			w.before = append(w.before, FactOf(l))
-			if j.job.Detached == nil && l.First == l.ID && l.Alive() {
-				j.Watch(l)
-			}
 		}
 		j.loaded = nil
 		add(j, w)
