@@ -24,7 +24,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"sync"
 
 	"github.com/starling-network/starling/market"
 )
@@ -138,22 +137,22 @@ func (r *Reader) Next() (Frame, error) {
 
 // Writer writes frames. It may be used by many goroutines.
 type Writer struct {
-	mu  sync.Mutex
-	w   io.Writer
-	buf []byte
-	err error // of the write that failed: a part of its frame may be sent, and no other frame can follow
+	turn chan struct{} // has room while no frame is sent
+	w    io.Writer
+	buf  []byte
+	err  error // of the write that failed: a part of its frame may be sent, and no other frame can follow
 }
 
 // NewWriter writes frames to w, each with one Write.
-func NewWriter(w io.Writer) *Writer { return &Writer{w: w} }
+func NewWriter(w io.Writer) *Writer { return &Writer{w: w, turn: make(chan struct{}, 1)} }
 
 // Write sends one frame; its body must keep the protocol's sizes.
 func (w *Writer) Write(k Kind, body []byte) error {
 	if err := k.size(uint32(min(len(body), MaxBody+1))); err != nil {
 		return err
 	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
+	w.turn <- struct{}{}
+	defer func() { <-w.turn }()
 	if w.err == nil {
 		w.buf = Append(w.buf[:0], Frame{k, body})
 		_, w.err = w.w.Write(w.buf)

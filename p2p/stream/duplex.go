@@ -102,11 +102,12 @@ func (d Duplex[Req, Resp]) Serve(
 
 // Conn is one end of an open duplex stream. Reading and writing may be done at once by two goroutines.
 type Conn struct {
-	s     network.Stream
-	idle  time.Duration
-	used  atomic.Int64 // when a byte last moved, as Unix nanoseconds
-	stop  func() bool
-	close sync.Once
+	s       network.Stream
+	idle    time.Duration
+	used    atomic.Int64 // when a byte last moved, as Unix nanoseconds
+	stop    func() bool
+	close   sync.Once
+	writing sync.Mutex // held during a Write
 }
 
 func newConn(ctx context.Context, s network.Stream, idle time.Duration) *Conn {
@@ -141,6 +142,8 @@ func (c *Conn) Read(p []byte) (int, error) {
 
 // Write sends p. It fails if the peer accepts nothing for the protocol's Idle.
 func (c *Conn) Write(p []byte) (int, error) {
+	c.writing.Lock()
+	defer c.writing.Unlock()
 	done := 0
 	for done < len(p) {
 		_ = c.s.SetWriteDeadline(time.Now().Add(c.idle))
@@ -169,11 +172,17 @@ func (c *Conn) Relayed() *Relayed { return RelayedBy(c.s.Conn()) }
 // CloseWrite notifies the peer that no more bytes follow; reading continues.
 func (c *Conn) CloseWrite() error { return c.s.CloseWrite() }
 
-// Close ends both sides. Written data still arrives. It may be called more than once.
+// Close ends both sides. Written data still arrives. During a Write it is Abort: the peer may never read the rest. It
+// may be called more than once.
 func (c *Conn) Close() error {
 	var err error
 	c.close.Do(func() {
 		c.stop()
+		if !c.writing.TryLock() {
+			err = c.s.Reset()
+			return
+		}
+		defer c.writing.Unlock()
 		err = c.s.Close()
 	})
 	return err

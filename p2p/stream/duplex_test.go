@@ -199,3 +199,43 @@ func TestDuplexDeadlines(t *testing.T) {
 		}
 	})
 }
+
+// A peer that reads nothing must not keep the other one in a Write after its Close, until Idle. Since it did not get
+// everything, it sees a broken stream.
+func TestAttackUnreadWrite(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		net := p2ptest.NewNet(t, 2, 2*time.Millisecond)
+		a, b := net.Hosts[0], net.Hosts[1]
+		began, ended := make(chan *stream.Conn, 1), make(chan error, 1)
+		srv := tunnel.Serve(b, p2ptest.Network, func(_ context.Context, _ peer.ID, _ text, accept func(text) (*stream.Conn, error)) error {
+			c, err := accept(say(""))
+			if err != nil {
+				return err
+			}
+			began <- c
+			_, err = c.Write(make([]byte, 64<<20))
+			ended <- err
+			return nil
+		}, quiet)
+		defer srv.Close()
+		net.ConnectAll()
+		_, c, err := tunnel.Open(t.Context(), a, p2ptest.Network, b.ID(), say("x"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		far := <-began
+		time.Sleep(10 * time.Second) // the windows are full
+		closed := time.Now()
+		if err := far.Close(); err != nil {
+			t.Error(err)
+		}
+		if err := <-ended; !errors.Is(err, stream.ErrUnreachable) || time.Since(closed) > time.Second {
+			t.Errorf("the write ended %v after Close: %v", time.Since(closed), err)
+		}
+		if n, err := io.Copy(io.Discard, c); err == nil {
+			t.Errorf("%d bytes were taken for all", n)
+		}
+	})
+}

@@ -61,6 +61,16 @@ func livePrograms() map[string]guest.Program {
 			fmt.Fprint(p.Stderr(), env(p, buyer.EnvRank), env(p, "MORE"))
 			return len(p.Args()[0])
 		},
+		// pour sends without end on each connection to port 7000, flood on its output.
+		"pour": func(p guest.Process) int {
+			err := p.Listen(7000, func(c io.ReadWriteCloser) { pour(c) })
+			fmt.Fprintln(p.Stderr(), err)
+			return 1
+		},
+		"flood": func(p guest.Process) int {
+			pour(p.Stdout())
+			return 0
+		},
 		"forever": func(p guest.Process) int {
 			for {
 				p.Burn()
@@ -68,6 +78,15 @@ func livePrograms() map[string]guest.Program {
 		},
 		"work":  allPrograms()["work"],
 		"brief": allPrograms()["copy"],
+	}
+}
+
+func pour(to io.Writer) {
+	chunk := make([]byte, 1<<16)
+	for {
+		if _, err := to.Write(chunk); err != nil {
+			return
+		}
 	}
 }
 
@@ -237,6 +256,47 @@ func TestForward(t *testing.T) {
 		n.Settle()
 		n.checkQuiet(t, n.Provider(0))
 	})
+}
+
+// A buyer that reads nothing from its streams into a program must not keep the program from ending: its units would
+// stay with it, without payment.
+func TestAttackUnreadStreams(t *testing.T) {
+	t.Parallel()
+	for what, op := range map[string]*nodepb.LiveRequest{
+		"port":    {Op: &nodepb.LiveRequest_Forward_{Forward: &nodepb.LiveRequest_Forward{Port: 7000}}},
+		"program": {Op: &nodepb.LiveRequest_Attach_{Attach: &nodepb.LiveRequest_Attach{Args: []string{"flood"}}}},
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				n := New(t, Options{Providers: 1, Strangers: 1, Programs: livePrograms(), Log: Logger()})
+				time.Sleep(3 * time.Second)
+				b := n.Buyer(0)
+				j := b.Submit(b.Job("pour", 1))
+				j = b.until(j.ID, func(j buyer.Job) bool { return j.Ranks[0].State == buyer.RankRunning })
+				time.Sleep(2 * time.Second)
+				op.Lease, op.Seq = j.Ranks[0].Lease[:], j.Ranks[0].Seq
+				tag := n.adversary(t, 0).tag
+				_, c, err := protocol.Live.Open(t.Context(), n.net.Hosts[b.i], tag, n.Provider(0).id(), op)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer c.Abort()
+				time.Sleep(10 * time.Second) // the windows are full
+				stopped := time.Now()
+				if err := b.Buyer().Stop(t.Context(), j.ID); err != nil {
+					t.Fatal(err)
+				}
+				b.until(j.ID, func(j buyer.Job) bool { return j.Ranks[0].State != buyer.RankRunning })
+				if took := time.Since(stopped); took > 10*time.Second {
+					t.Errorf("the program ended %v after its stop", took)
+				}
+				b.Wait(j.ID, time.Minute)
+				n.Settle()
+				n.checkQuiet(t, n.Provider(0))
+			})
+		})
+	}
 }
 
 // enough ends the serve program.

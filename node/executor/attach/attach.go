@@ -101,6 +101,8 @@ func Serve(
 	if err != nil {
 		return err
 	}
+	// The caller may not read the rest. Once the stream is closed, Abort has no effect.
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(answerTime, conn.Abort) })()
 	return live.Serve(ctx, conn, a.Rows, a.Cols, run)
 }
 
