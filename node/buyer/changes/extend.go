@@ -8,7 +8,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"sync"
 	"time"
 
 	"github.com/starling-network/starling/market"
@@ -41,27 +40,34 @@ type Limits interface {
 	Within(j *run.Job, spec job.Job, change func() error) error
 }
 
-// Changes are the changes of one job, one at a time.
+// Changes are the changes of one job, one at a time. No lock is held while the chain and providers are asked: readers
+// and other jobs wait for no change.
 type Changes struct {
 	*run.Job
 	cfg *Config
 
-	mu sync.Mutex
+	turn chan struct{} // has a token while a change is under way
 }
 
 // New returns the changes of a job.
-func New(cfg *Config, j *run.Job) *Changes { return &Changes{Job: j, cfg: cfg} }
+func New(cfg *Config, j *run.Job) *Changes {
+	return &Changes{Job: j, cfg: cfg, turn: make(chan struct{}, 1)}
+}
 
 // extendWait is how long the answer to Extend waits for providers. Requests to slower providers continue after the
 // answer.
 const extendWait = 8 * time.Second
 
 // Extend gives the job more time and, unless budget is zero, another budget. Its leases are extended where their
-// providers agree, and no program restarts. It returns ErrNotRunning for an ended job, and ErrRefused, ErrFunds or
-// ErrLimit if money or limits do not allow it.
+// providers agree, and no program restarts. It waits for an earlier change. It returns ErrNotRunning for an ended job,
+// and ErrRefused, ErrFunds or ErrLimit if money or limits do not allow it.
 func (c *Changes) Extend(ctx context.Context, by time.Duration, budget market.Amount) (record.Extension, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	select {
+	case c.turn <- struct{}{}:
+		defer func() { <-c.turn }()
+	case <-ctx.Done():
+		return record.Extension{}, ctx.Err()
+	}
 	j := c.Snapshot()
 	if j.State == record.Settling || j.State.Ended() || j.Stopping {
 		return record.Extension{}, fmt.Errorf("%w: the job has %s; `starling job rerun` runs it again",
