@@ -86,6 +86,7 @@ type Lease struct {
 
 	mu            sync.Mutex
 	rec           Record
+	voiding       bool        // the journal gets that the lease is void with the record's next write
 	payer         meter.Payer // after the last step of its machine
 	added         bool        // it has had a machine
 	retired       bool        // its deposit had its end in this process
@@ -231,7 +232,11 @@ func (l *Lease) Save(ctx context.Context, change func(*Record)) error {
 }
 
 // put returns the write of the record. l.mu is held.
-func (l *Lease) put() (store.Put, error) { return Records.Encode(l.ID, l.rec) }
+func (l *Lease) put() (store.Put, error) {
+	rec := l.rec
+	rec.Void = rec.Void || l.voiding
+	return Records.Encode(l.ID, rec)
+}
 
 // Marshal returns the record and the payer as the journal has them.
 func (l *Lease) Marshal() (record, payer []byte, err error) {
@@ -356,14 +361,21 @@ func (l *Lease) Void(ctx context.Context, reason string) error {
 // voidOnce notes that a lease is void once the journal has it. It reports in again that this was noted before.
 func (l *Lease) voidOnce(ctx context.Context) (again bool, err error) {
 	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.rec.Void {
-		return true, nil
+	again, l.voiding = l.rec.Void, true
+	p, err := l.put()
+	l.mu.Unlock()
+	if again || err != nil {
+		return again, err
 	}
-	l.rec.Void = true
-	err = Records.Write(ctx, l.book.cfg.Store, l.ID, l.rec)
-	l.rec.Void = err == nil
-	return false, err
+	var b journal.Batch
+	b.Add(p)
+	if err := b.Commit(ctx, l.book.cfg.Store); err != nil {
+		return false, err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	again, l.rec.Void = l.rec.Void, true
+	return again, nil
 }
 
 // Leave ends this peer's work on a lease that another peer commands.
