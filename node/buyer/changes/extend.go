@@ -10,6 +10,8 @@ import (
 	"log/slog"
 	"time"
 
+	"golang.org/x/sync/semaphore"
+
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/node/buyer/record"
 	"github.com/starling-network/starling/node/buyer/run"
@@ -46,12 +48,12 @@ type Changes struct {
 	*run.Job
 	cfg *Config
 
-	turn chan struct{} // has a token while a change is under way
+	turn *semaphore.Weighted
 }
 
 // New returns the changes of a job.
 func New(cfg *Config, j *run.Job) *Changes {
-	return &Changes{Job: j, cfg: cfg, turn: make(chan struct{}, 1)}
+	return &Changes{Job: j, cfg: cfg, turn: semaphore.NewWeighted(1)}
 }
 
 // extendWait is how long the answer to Extend waits for providers. Requests to slower providers continue after the
@@ -62,12 +64,10 @@ const extendWait = 8 * time.Second
 // providers agree, and no program restarts. It waits for an earlier change. It returns ErrNotRunning for an ended job,
 // and ErrRefused, ErrFunds or ErrLimit if money or limits do not allow it.
 func (c *Changes) Extend(ctx context.Context, by time.Duration, budget market.Amount) (record.Extension, error) {
-	select {
-	case c.turn <- struct{}{}:
-		defer func() { <-c.turn }()
-	case <-ctx.Done():
-		return record.Extension{}, ctx.Err()
+	if err := c.turn.Acquire(ctx, 1); err != nil {
+		return record.Extension{}, err
 	}
+	defer c.turn.Release(1)
 	j := c.Snapshot()
 	if j.State == record.Settling || j.State.Ended() || j.Stopping {
 		return record.Extension{}, fmt.Errorf("%w: the job has %s; `starling job rerun` runs it again",
