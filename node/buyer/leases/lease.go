@@ -1,6 +1,7 @@
 package leases
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -358,24 +359,31 @@ func (l *Lease) Void(ctx context.Context, reason string) error {
 	return nil
 }
 
-// voidOnce notes that a lease is void once the journal has it. It reports in again that this was noted before.
+// voidOnce notes that a lease is void once the journal has it. It reports in again that this was noted before. A change
+// of the record meanwhile is written again, since the order of the two writes is undefined.
 func (l *Lease) voidOnce(ctx context.Context) (again bool, err error) {
 	l.mu.Lock()
-	again, l.voiding = l.rec.Void, true
-	p, err := l.put()
-	l.mu.Unlock()
-	if again || err != nil {
-		return again, err
-	}
-	var b journal.Batch
-	b.Add(p)
-	if err := b.Commit(ctx, l.book.cfg.Store); err != nil {
-		return false, err
-	}
-	l.mu.Lock()
 	defer l.mu.Unlock()
-	again, l.rec.Void = l.rec.Void, true
-	return again, nil
+	l.voiding = true
+	for written := (store.Put{}); !l.rec.Void; {
+		p, err := l.put()
+		if err != nil {
+			return false, err
+		}
+		if bytes.Equal(p.Value, written.Value) {
+			l.rec.Void = true
+			return false, nil
+		}
+		l.mu.Unlock()
+		var b journal.Batch
+		b.Add(p)
+		err = b.Commit(ctx, l.book.cfg.Store)
+		l.mu.Lock()
+		if written = p; err != nil {
+			return false, err
+		}
+	}
+	return true, nil
 }
 
 // Leave ends this peer's work on a lease that another peer commands.
