@@ -236,9 +236,7 @@ func (b *Buyer) Run(ctx context.Context) error {
 	b.closing = true
 	b.mu.Unlock()
 	b.wg.Wait()
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for _, s := range b.jobs {
+	for _, s := range b.supervisors() {
 		s.EndLogs()
 		if s.command != nil {
 			s.command.Voice().Close()

@@ -53,7 +53,16 @@ type Shell[K comparable, M, E, F any] interface {
 	Carry(k K, f F) (call func(context.Context) []E)
 }
 
-// Config is the surroundings of a Runner. All of it is required.
+// Volatile is a part of the Shell of machines that have no journal: a restart forgets them.
+type Volatile[K comparable, M, F any] struct{}
+
+// Load adds no machine.
+func (Volatile[K, M, F]) Load(context.Context, func(K, M)) error { return nil }
+
+// Record records nothing.
+func (Volatile[K, M, F]) Record(*journal.Batch, K, M, M, []F) {}
+
+// Config is the surroundings of a Runner. All of it is required, but Store and Resume not for Volatile machines.
 type Config[E any] struct {
 	Name   string // of the kind of machine, for errors and logs
 	Store  journal.Store

@@ -6,7 +6,8 @@ import (
 	"context"
 	"io"
 	"log/slog"
-	"sync"
+
+	"golang.org/x/sync/semaphore"
 
 	"github.com/starling-network/starling/node/buyer/executions"
 	"github.com/starling-network/starling/node/buyer/leases"
@@ -27,11 +28,13 @@ type Programs struct {
 	*run.Job
 	cfg *Config
 
-	pausing sync.Mutex // one change at a time; taken before the job's
+	pausing *semaphore.Weighted // one change at a time
 }
 
 // New returns the programs of a job.
-func New(cfg *Config, j *run.Job) *Programs { return &Programs{Job: j, cfg: cfg} }
+func New(cfg *Config, j *run.Job) *Programs {
+	return &Programs{Job: j, cfg: cfg, pausing: semaphore.NewWeighted(1)}
+}
 
 // Config is the surroundings of the programs of all jobs. All of it is required.
 type Config struct {

@@ -15,8 +15,10 @@ import (
 
 // set is Pause or Resume.
 func (p *Programs) set(ctx context.Context, paused bool) (record.Job, error) {
-	p.pausing.Lock()
-	defer p.pausing.Unlock()
+	if err := p.pausing.Acquire(ctx, 1); err != nil {
+		return p.Snapshot(), err
+	}
+	defer p.pausing.Release(1)
 	j := p.Snapshot()
 	if j.State != record.Running {
 		return j, fmt.Errorf("%w: the job is %s", record.ErrNotRunning, j.State)
@@ -87,8 +89,10 @@ func (p *Programs) bring(i int, ex *nodepb.Execution) {
 		return
 	}
 	p.cfg.Tasks.Go(func() {
-		p.pausing.Lock()
-		defer p.pausing.Unlock()
+		if p.pausing.Acquire(p.Context(), 1) != nil {
+			return
+		}
+		defer p.pausing.Release(1)
 		paused := p.Snapshot().Paused
 		l, seq, err := p.Running(i)
 		if err != nil || seq != ex.Seq || ex.Paused == paused {

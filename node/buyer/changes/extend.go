@@ -8,8 +8,9 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"sync"
 	"time"
+
+	"golang.org/x/sync/semaphore"
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/node/buyer/record"
@@ -41,27 +42,32 @@ type Limits interface {
 	Within(j *run.Job, spec job.Job, change func() error) error
 }
 
-// Changes are the changes of one job, one at a time.
+// Changes are the changes of one job, one at a time. No lock is held while the chain and providers are asked: readers
+// and other jobs wait for no change.
 type Changes struct {
 	*run.Job
 	cfg *Config
 
-	mu sync.Mutex
+	turn *semaphore.Weighted
 }
 
 // New returns the changes of a job.
-func New(cfg *Config, j *run.Job) *Changes { return &Changes{Job: j, cfg: cfg} }
+func New(cfg *Config, j *run.Job) *Changes {
+	return &Changes{Job: j, cfg: cfg, turn: semaphore.NewWeighted(1)}
+}
 
 // extendWait is how long the answer to Extend waits for providers. Requests to slower providers continue after the
 // answer.
 const extendWait = 8 * time.Second
 
 // Extend gives the job more time and, unless budget is zero, another budget. Its leases are extended where their
-// providers agree, and no program restarts. It returns ErrNotRunning for an ended job, and ErrRefused, ErrFunds or
-// ErrLimit if money or limits do not allow it.
+// providers agree, and no program restarts. It waits for an earlier change. It returns ErrNotRunning for an ended job,
+// and ErrRefused, ErrFunds or ErrLimit if money or limits do not allow it.
 func (c *Changes) Extend(ctx context.Context, by time.Duration, budget market.Amount) (record.Extension, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	if err := c.turn.Acquire(ctx, 1); err != nil {
+		return record.Extension{}, err
+	}
+	defer c.turn.Release(1)
 	j := c.Snapshot()
 	if j.State == record.Settling || j.State.Ended() || j.Stopping {
 		return record.Extension{}, fmt.Errorf("%w: the job has %s; `starling job rerun` runs it again",

@@ -27,17 +27,17 @@ func (c *Changes) Scale(n uint32, budget market.Amount, start func(func()) error
 	if n < 1 || n > cluster.MaxMembers {
 		return nil, fmt.Errorf("%w: a cluster has 1 to %d members, not %d", record.ErrRefused, cluster.MaxMembers, n)
 	}
-	if !c.mu.TryLock() {
+	if !c.turn.TryAcquire(1) {
 		return nil, fmt.Errorf("%w: the cluster is being scaled, or its job made longer; try again when that is done",
 			record.ErrRefused)
 	}
 	done := make(chan error, 1)
 	err := start(func() { // the caller may go away meanwhile
-		defer c.mu.Unlock()
+		defer c.turn.Release(1)
 		done <- c.scale(int(n), budget)
 	})
 	if err != nil {
-		c.mu.Unlock()
+		c.turn.Release(1)
 	}
 	return done, err
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
@@ -60,63 +59,33 @@ func (g *Gang) params(now time.Time, ranks int) gang.Params {
 // run takes the gang to its end. Calls to different providers are made at once, each with its own deadline.
 func (g *Gang) run(ctx context.Context, chosen []gang.Member, spares []sign.Key) error {
 	params := g.params(time.Now(), len(chosen))
-	state, effects := gang.New(g.Order, chosen, spares, params)
 	// The calls outlive a job that is stopped while it forms: holds must be released.
 	calls, cancel := context.WithDeadline(context.WithoutCancel(ctx), params.Deadline.Add(leases.ReleaseTimeout))
+	running, stop := context.WithCancel(calls)
+	defer stop()
 	back := g.cfg.Money.Using(g.Job, g.Order.ID)
-	// Calls without a needed answer are not waited for here; the peer waits for them before it stops.
-	defer g.cfg.Tasks.Go(func() {
+	g.runner = g.machine(calls)
+	g.runner.Add(g.Order.ID, forming{}, begun{g.Order, chosen, spares, params})
+	g.cfg.Tasks.Go(func() {
+		if err := g.runner.Run(running); err != nil || calls.Err() != nil {
+			g.end(ending{err: errors.Join(err, calls.Err())})
+		}
+		// Calls without a needed answer are not waited for by the caller; the peer waits for them before it stops.
 		g.wg.Wait()
 		cancel()
 		back()
 	})
-	stopping := ctx.Done()
-	for {
-		g.fund(calls, effects)
-		g.seated(state)
-		for _, e := range effects {
-			switch e := e.(type) {
-			case gang.Formed:
-				g.formed(e.Seats)
-				return nil
-			case gang.FailedWith:
-				return g.failed(ctx, e)
-			default:
-				g.wg.Go(func() { g.carry(calls, e) })
-			}
-		}
-		var ev gang.Event
-		at, ok := state.NextDeadline()
-		if !ok {
-			return fmt.Errorf("forming order %s: it ended without a word", g.Order.ID.Short())
-		}
-		select {
-		case ev = <-g.events:
-		case <-stopping:
-			ev, stopping = gang.Cancelled{Reason: "the job was stopped"}, nil
-		case <-time.After(max(time.Until(at), time.Millisecond)):
-			ev = gang.DeadlinePassed{}
-		}
-		slot, err := g.cfg.Clock.Now(time.Now())
-		if err != nil {
-			return err
-		}
-		if state, effects, err = state.Step(lease.Now{Time: time.Now(), Slot: slot}, ev); err != nil {
-			return fmt.Errorf("forming order %s: %w", g.Order.ID.Short(), err)
-		}
-	}
-}
-
-// carry carries out an effect and reports the event that answers it.
-func (g *Gang) carry(ctx context.Context, e gang.Effect) {
-	ev := g.do(ctx, e)
-	if ev == nil {
-		return
-	}
+	var end ending
 	select {
-	case g.events <- ev:
+	case end = <-g.ended:
 	case <-ctx.Done():
+		_ = g.runner.Post(g.Order.ID, gang.Cancelled{Reason: "the job was stopped"})
+		end = <-g.ended
 	}
+	if end.failed != nil {
+		return g.failed(ctx, *end.failed)
+	}
+	return end.err
 }
 
 // do makes the call of an effect and returns the event that answers it.

@@ -1,5 +1,5 @@
-// Package gangs takes the leases of an order: for all of its ranks, or none. It carries out the effects of the state
-// machine market/gang at the providers:
+// Package gangs takes the leases of an order: for all of its ranks, or none. It runs the state machine market/gang on
+// package machine, and carries out its effects at the providers:
 //
 //	chosen ──Reserve──▸ held ──Measure──▸ near ──Sign──▸ signed ──Fund, Activate──▸ active
 //	   ▲                 │  clusters only
@@ -24,6 +24,7 @@ import (
 	"github.com/starling-network/starling/node/buyer/exchange"
 	"github.com/starling-network/starling/node/buyer/leases"
 	"github.com/starling-network/starling/node/cluster"
+	"github.com/starling-network/starling/node/machine"
 	"github.com/starling-network/starling/p2p"
 )
 
@@ -151,8 +152,9 @@ type Gang struct {
 	Request
 	cfg    Config
 	domain sign.Domain
-	events chan gang.Event
-	wg     sync.WaitGroup
+	runner *machine.Runner[market.OrderID, forming, event, stepped]
+	ended  chan ending    // has room for one
+	wg     sync.WaitGroup // calls
 
 	mu     sync.Mutex // of the fields below, and of Quotes
 	drafts map[market.HoldID]*draft
@@ -173,7 +175,7 @@ type Gang struct {
 // error of ctx. The gang is not nil.
 func (f *Former) Form(ctx context.Context, r Request, chosen []gang.Member, spares []sign.Key) (*Gang, error) {
 	g := &Gang{Request: r, cfg: f.cfg, domain: f.cfg.Genesis.Domain(), drafts: map[market.HoldID]*draft{},
-		events: make(chan gang.Event, 4*len(chosen)+16)}
+		ended: make(chan ending, 1)}
 	defer g.uncommit()
 	return g, g.run(ctx, chosen, spares)
 }

@@ -397,3 +397,49 @@ func TestTooFar(t *testing.T) {
 		})
 	}
 }
+
+// No lease is drafted while the chain's slot is unknown, and every hold is released.
+func TestSlotUnknown(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 2, 2)
+		w.blind = errors.New("the slot is unknown")
+		g, err := w.form(t.Context())
+		var none *exchange.Unplaced
+		if !errors.As(err, &none) || !none.Raced || !strings.Contains(none.Reason, "the slot is unknown") {
+			t.Errorf("got %v", err)
+		}
+		w.settled(g)
+		for _, s := range w.sellers[1:] {
+			if got := s.got(); !slices.Equal(got, []string{"reserve", "release"}) {
+				t.Errorf("asked: %v", got)
+			}
+		}
+	})
+}
+
+// A job that is stopped while its gang forms does not wait for silent providers longer than for releases, and leaves
+// nothing behind.
+func TestStoppedWhileForming(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 2, 2)
+		w.sellers[1].answer = func(req *marketpb.LeaseRequest, _ *marketpb.LeaseReply) error {
+			if req.GetReserve() != nil {
+				time.Sleep(StepTimeout / 2)
+			}
+			return nil
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), StepTimeout/4)
+		defer cancel()
+		began := time.Now()
+		g, err := w.form(ctx)
+		if took := time.Since(began); !errors.Is(err, context.DeadlineExceeded) || took > StepTimeout/4+leases.ReleaseTimeout {
+			t.Errorf("after %v: %v", took, err)
+		}
+		w.settled(g)
+		if got := w.sellers[2].got(); !slices.Equal(got, []string{"reserve", "release"}) {
+			t.Errorf("the other provider: %v", got)
+		}
+	})
+}

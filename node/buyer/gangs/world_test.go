@@ -39,8 +39,9 @@ type world struct {
 	quotes  []exchange.Quoted   // further ones, for an order that recruits
 	limit   map[sign.Key]string // reasons why no more may be committed to providers
 	funding error
-	shares  int // of limits, not given back
-	taking  int // orders of which leases are taken
+	blind   error // of the clock
+	shares  int   // of limits, not given back
+	taking  int   // orders of which leases are taken
 	forgone map[market.LeaseID]bool
 }
 
@@ -212,7 +213,11 @@ func (p principal) Voucher(context.Context, *leases.Lease, verify.Voucher) (veri
 	return verify.SignedVoucher{}, leases.ErrUnpayable
 }
 
-func (w *world) Now(time.Time) (market.Slot, error) { return 100, nil }
+func (w *world) Now(time.Time) (market.Slot, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return 100, w.blind
+}
 
 func (w *world) Collect(
 	context.Context, exchange.Trace, market.Order, []byte, exchange.Ask,

@@ -86,6 +86,7 @@ type Lease struct {
 
 	mu            sync.Mutex
 	rec           Record
+	voiding       bool        // the journal gets that the lease is void with the record's next write
 	payer         meter.Payer // after the last step of its machine
 	added         bool        // it has had a machine
 	retired       bool        // its deposit had its end in this process
@@ -231,7 +232,11 @@ func (l *Lease) Save(ctx context.Context, change func(*Record)) error {
 }
 
 // put returns the write of the record. l.mu is held.
-func (l *Lease) put() (store.Put, error) { return Records.Encode(l.ID, l.rec) }
+func (l *Lease) put() (store.Put, error) {
+	rec := l.rec
+	rec.Void = rec.Void || l.voiding
+	return Records.Encode(l.ID, rec)
+}
 
 // Marshal returns the record and the payer as the journal has them.
 func (l *Lease) Marshal() (record, payer []byte, err error) {
@@ -325,46 +330,6 @@ func (l *Lease) Release(ctx context.Context, reason string) {
 
 // Cancel ends the chain of a lease that its gang does not use.
 func (l *Lease) Cancel() { l.cancel() }
-
-// Void ends a lease that costs nothing, since its money was not on chain in time. It tries until the journal has that,
-// or ctx ends.
-func (l *Lease) Void(ctx context.Context, reason string) error {
-	for logged := false; ; logged = true {
-		again, err := l.voidOnce(ctx)
-		if again {
-			return nil
-		}
-		if err == nil {
-			break
-		}
-		if !logged && ctx.Err() == nil {
-			l.book.cfg.Log.Error("a void lease was not journalled; trying again until it is", "lease", l.ID, "err", err)
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(journalRetry):
-		}
-	}
-	if !l.Done() {
-		_ = l.Stop(ctx, reason)
-		l.book.cfg.Tasks.Go(func() { l.Release(ctx, reason) })
-	}
-	return nil
-}
-
-// voidOnce notes that a lease is void once the journal has it. It reports in again that this was noted before.
-func (l *Lease) voidOnce(ctx context.Context) (again bool, err error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.rec.Void {
-		return true, nil
-	}
-	l.rec.Void = true
-	err = Records.Write(ctx, l.book.cfg.Store, l.ID, l.rec)
-	l.rec.Void = err == nil
-	return false, err
-}
 
 // Leave ends this peer's work on a lease that another peer commands.
 func (l *Lease) Leave() {

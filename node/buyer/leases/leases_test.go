@@ -1,6 +1,7 @@
 package leases
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -14,6 +15,7 @@ import (
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/buyer/record"
 	"github.com/starling-network/starling/node/nodepb"
+	"github.com/starling-network/starling/node/store"
 	"github.com/starling-network/starling/p2p/stream"
 	"github.com/starling-network/starling/verify"
 	"github.com/starling-network/starling/verify/meter"
@@ -274,6 +276,41 @@ func TestVoidIsJournalledFirst(t *testing.T) {
 	}
 	is(t, "void", n.Record().Void && !n.Alive(), true)
 	is(t, "reason", n.Record().Reason, "late")
+}
+
+// busy is a store that calls a function in its first write.
+type busy struct {
+	store.Store
+	first func()
+}
+
+func (b *busy) Write(ctx context.Context, puts ...store.Put) error {
+	if f := b.first; f != nil {
+		b.first = nil
+		f()
+	}
+	return b.Store.Write(ctx, puts...)
+}
+
+// While the journal gets that a lease is void, readers do not wait, and another change of the record is not lost.
+func TestChangedWhileVoided(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	l := w.open(w.core(nil))
+	w.begin(l)
+	w.book.cfg.Store = &busy{Store: w.store, first: func() {
+		is(t, "void before it is journalled", l.Record().Void, false)
+		if err := l.Save(t.Context(), func(r *Record) { r.Reason = "given back" }); err != nil {
+			t.Error(err)
+		}
+	}}
+	if again, err := l.voidOnce(t.Context()); again || err != nil {
+		t.Errorf("again %v, %v", again, err)
+	}
+	rec, err := Records.Get(t.Context(), w.store, l.ID)
+	if err != nil || !rec.Void || rec.Reason != "given back" || !l.Record().Void {
+		t.Errorf("the journal has %+v, %v", rec, err)
+	}
 }
 
 // Of two states of a lease the later one is taken over. Those that no supervisor could have left are dropped.

@@ -23,6 +23,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/semaphore"
+
 	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/chain/escrow"
 	"github.com/starling-network/starling/chain/escrow/deposit"
@@ -241,7 +243,7 @@ func New(ctx context.Context, cfg Config) (*Payments, error) {
 	if err != nil {
 		return nil, err
 	}
-	x.till = &till{cfg: cfg, deposits: x.deposits}
+	x.till = &till{cfg: cfg, deposits: x.deposits, turn: semaphore.NewWeighted(1)}
 	x.hires, err = settle.NewKeeper(ctx, settle.KeeperConfig[deposit.Hire]{
 		Table: hireTable, Ledger: cfg.Chain, Store: cfg.Store, Owner: hires{x}, Program: cfg.Genesis.Program,
 		Log: cfg.Log,

@@ -3,7 +3,8 @@ package pay
 import (
 	"context"
 	"fmt"
-	"sync"
+
+	"golang.org/x/sync/semaphore"
 
 	"github.com/starling-network/starling/chain/escrow"
 	"github.com/starling-network/starling/chain/escrow/deposit"
@@ -19,7 +20,7 @@ type till struct {
 	cfg      Config
 	deposits *settle.Keeper[deposit.Deposit]
 
-	mu sync.Mutex // a deposit must be in the journal before the next one counts
+	turn *semaphore.Weighted // one at a time: a deposit must be in the journal before the next one counts
 }
 
 // source returns the account that receives the refund, and its owner.
@@ -47,8 +48,10 @@ func (x *till) deposit(ctx context.Context, name string, m deposit.Deposit, ev e
 			need = sum
 		}
 	}
-	x.mu.Lock()
-	defer x.mu.Unlock()
+	if err := x.turn.Acquire(ctx, 1); err != nil {
+		return fmt.Errorf("waiting for another deposit: %w", err)
+	}
+	defer x.turn.Release(1)
 	all := need
 	for _, name := range x.deposits.Names() {
 		m, _, err := x.deposits.Get(name)

@@ -47,12 +47,13 @@ var escrowTable = journal.Define[string, record.Escrow]("escrow")
 type views struct {
 	cfg Config
 
-	mu    sync.Mutex
-	shown map[string]map[string]record.Escrow // by job, by order
+	mu      sync.Mutex
+	shown   map[string]map[string]record.Escrow // by job, by order
+	writing map[string]bool                     // views that a caller of change writes, by name
 }
 
 func newViews(cfg Config) *views {
-	return &views{cfg: cfg, shown: map[string]map[string]record.Escrow{}}
+	return &views{cfg: cfg, shown: map[string]map[string]record.Escrow{}, writing: map[string]bool{}}
 }
 
 // load reads the views of an earlier process.
@@ -78,10 +79,11 @@ func (x *views) of(job string) []record.Escrow {
 	return out
 }
 
-// get returns the view of a deposit's escrow. x.mu is held.
-func (x *views) get(name string) record.Escrow {
+// get returns the view of a deposit's escrow, if there is one. x.mu is held.
+func (x *views) get(name string) (e record.Escrow, there bool) {
 	job, order, _ := strings.Cut(name, "/")
-	return x.shown[job][order]
+	e, there = x.shown[job][order]
+	return e, there
 }
 
 // put stores the view of a deposit's escrow. x.mu is held, or x is not shared yet.
@@ -93,19 +95,30 @@ func (x *views) put(name string, e record.Escrow) {
 	x.shown[job][order] = e
 }
 
-// change changes the view of a deposit's escrow, and journals it. A lost view costs nothing: the chain has it.
+// change changes the view of a deposit's escrow, and journals it. A lost view costs nothing: the chain has it. Of
+// several callers at once, one writes until the journal has the last change.
 func (x *views) change(name string, change func(*record.Escrow)) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	before := x.get(name)
+	before, _ := x.get(name)
 	e := before
 	e.Transactions = slices.Clone(e.Transactions)
 	if change(&e); reflect.DeepEqual(e, before) {
 		return
 	}
-	x.put(name, e)
-	if err := escrowTable.Write(context.Background(), x.cfg.Store, name, e); err != nil {
-		x.cfg.Log.Warn("the view of an escrow was not journalled", "escrow", e.Address, "err", err)
+	if x.put(name, e); x.writing[name] {
+		return
+	}
+	x.writing[name] = true
+	defer delete(x.writing, name)
+	for there := true; there && !reflect.DeepEqual(e, before); { // before is the journal's
+		before = e
+		x.mu.Unlock()
+		if err := escrowTable.Write(context.Background(), x.cfg.Store, name, e); err != nil {
+			x.cfg.Log.Warn("the view of an escrow was not journalled", "escrow", e.Address, "err", err)
+		}
+		x.mu.Lock()
+		e, there = x.get(name)
 	}
 }
 
@@ -130,7 +143,8 @@ func (x *views) drop(job string) {
 func (x *views) seen(name string, at sign.Key) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	return x.get(name).Address == at
+	e, _ := x.get(name)
+	return e.Address == at
 }
 
 // Looked implements settle.Observer.

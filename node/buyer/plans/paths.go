@@ -42,8 +42,10 @@ func (p *Plans) setPaths(paths *[]cluster.Path) {
 
 // Formed reports the leases of a gang of members, with the paths between them.
 func (p *Plans) Formed(ev run.Event, g *gangs.Gang) {
-	p.measuring.Lock()
-	defer p.measuring.Unlock()
+	if p.measuring.Acquire(p.Context(), 1) != nil {
+		return
+	}
+	defer p.measuring.Release(1)
 	for {
 		err := p.formed(ev, g.Paths)
 		if err == nil || p.Context().Err() != nil {

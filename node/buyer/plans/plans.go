@@ -11,6 +11,8 @@ import (
 
 	ma "github.com/multiformats/go-multiaddr"
 
+	"golang.org/x/sync/semaphore"
+
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/node/buyer/executions"
 	"github.com/starling-network/starling/node/buyer/jobs"
@@ -50,7 +52,7 @@ type Plans struct {
 	cfg      *Config
 	observer Observer
 
-	measuring sync.Mutex // one change of the paths between members at a time; taken before the state's
+	measuring *semaphore.Weighted // one change of the paths between members at a time
 	state
 }
 
@@ -65,7 +67,10 @@ type state struct {
 
 // New returns the plans of a job that may be a cluster.
 func New(cfg *Config, j *run.Job, o Observer) *Plans {
-	return &Plans{Job: j, cfg: cfg, observer: o, state: state{observed: make([]observedPlan, len(j.Peek().Ranks))}}
+	return &Plans{
+		Job: j, cfg: cfg, observer: o, measuring: semaphore.NewWeighted(1),
+		state: state{observed: make([]observedPlan, len(j.Peek().Ranks))},
+	}
 }
 
 // Changed applies a state of the job's machine.

@@ -124,11 +124,11 @@ func (t *Trace) journalled(ctx context.Context) (steps []Step, err error) {
 }
 
 // Load continues the trace that an earlier process journalled.
-func (t *Trace) Load(ctx context.Context) (err error) {
+func (t *Trace) Load(ctx context.Context) error {
+	steps, err := t.journalled(ctx)
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.steps, err = t.journalled(ctx)
-	t.next = len(t.steps)
+	t.steps, t.next = steps, len(steps)
 	return err
 }
 

@@ -1,6 +1,7 @@
 package trust
 
 import (
+	"context"
 	"errors"
 	"testing"
 
@@ -34,7 +35,7 @@ func TestJudge(t *testing.T) {
 	judge := func(v replica.Verdict) {
 		t.Helper()
 		b := load(t, st)
-		if err := b.Judge(v, func(puts []store.Put) error { return st.Write(t.Context(), puts...) }); err != nil {
+		if err := b.Judge(t.Context(), v, func(puts []store.Put) error { return st.Write(t.Context(), puts...) }); err != nil {
 			t.Fatal(err)
 		}
 		again := load(t, st)
@@ -62,7 +63,7 @@ func TestJudge(t *testing.T) {
 func TestJudgeFails(t *testing.T) {
 	t.Parallel()
 	b := load(t, store.NewMemory())
-	if err := b.Judge(verdict(0, nil, 1), func([]store.Put) error { return store.ErrFull }); !errors.Is(err, store.ErrFull) {
+	if err := b.Judge(t.Context(), verdict(0, nil, 1), func([]store.Put) error { return store.ErrFull }); !errors.Is(err, store.ErrFull) {
 		t.Errorf("%v, want %v", err, store.ErrFull)
 	}
 	if got := b.Of(sign.Key{1}); got != (replica.Trust{}) {
@@ -78,7 +79,7 @@ func TestFull(t *testing.T) {
 		b.records[sign.Key{byte(i), byte(i >> 8), 1, 1}] = replica.Trust{Valid: 1}
 	}
 	for range 2 {
-		if err := b.Judge(verdict(0, nil, 1, 1, 1, 1, 1), func(puts []store.Put) error {
+		if err := b.Judge(t.Context(), verdict(0, nil, 1, 1, 1, 1, 1), func(puts []store.Put) error {
 			if len(puts) != 3 {
 				t.Errorf("the records of %d providers change, want 3", len(puts))
 			}
@@ -104,5 +105,31 @@ func TestLoadRefuses(t *testing.T) {
 		if _, err := Load(t.Context(), st); err == nil {
 			t.Errorf("%q is no error", bad)
 		}
+	}
+}
+
+// Readers do not wait for the write of a verdict, and find what the journal has. Another verdict waits no longer than
+// its caller.
+func TestReadersDoNotWait(t *testing.T) {
+	t.Parallel()
+	b, err := Load(t.Context(), store.NewMemory())
+	if err != nil {
+		t.Fatal(err)
+	}
+	v := verdict(0, nil, 1, 1)
+	p := v.Results[0].Provider
+	err = b.Judge(t.Context(), v, func([]store.Put) error {
+		if got := b.Of(p); got != (replica.Trust{}) {
+			t.Errorf("before the write: %+v", got)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if err := b.Judge(ctx, v, func([]store.Put) error { return nil }); !errors.Is(err, context.Canceled) {
+			t.Errorf("a second verdict: %v", err)
+		}
+		return nil
+	})
+	if got := b.Of(p); err != nil || got == (replica.Trust{}) {
+		t.Errorf("after it: %+v, %v", got, err)
 	}
 }

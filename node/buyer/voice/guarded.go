@@ -198,11 +198,12 @@ func (g *Guarded) Engage(d *record.Detached, panel *guardian.Panel) error {
 		})
 	}
 	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.panel != nil && g.panel != panel {
-		defer g.panel.Close()
-	}
+	old := g.panel
 	g.set, g.panel = charter.Keys, panel
+	g.mu.Unlock()
+	if old != nil && old != panel {
+		old.Close() // it waits for requests, which the lock does not
+	}
 	return nil
 }
 

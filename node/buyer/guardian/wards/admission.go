@@ -2,6 +2,8 @@ package wards
 
 import (
 	"context"
+	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"sync"
@@ -12,7 +14,6 @@ import (
 	"github.com/starling-network/starling/node/nodepb"
 	"github.com/starling-network/starling/p2p"
 	"github.com/starling-network/starling/p2p/admit"
-	"github.com/starling-network/starling/p2p/stream"
 )
 
 // Policy is a peer's policy for guarding jobs.
@@ -31,23 +32,17 @@ func (p Policy) share() int { return max(p.MaxJobs/4, 2) }
 // unbacked is the number of jobs that may be guarded without wages on chain.
 func (p Policy) unbacked() int { return max(p.MaxJobs/2, 1) }
 
-// keeps refuses files that are larger than this peer keeps for one job.
-func (p Policy) keeps(lists ...[]guardian.File) error {
-	if sum := guardian.BytesOf(lists...); sum > p.MaxBytes {
-		return guardian.Refuse(guardian.CodePolicy, "the job's files are %s, this peer keeps %s",
-			stream.Size(sum), stream.Size(p.MaxBytes))
-	}
-	return nil
-}
-
 // admission takes jobs in by the policy.
+//
+// A place is counted from the moment that it is given: by coming while the engagement is written, then by the ward. No
+// lock is held over the write.
 type admission struct {
 	*guard
-	wards *register
 	// at is the network that a peer is connected from; not valid: none, or this machine's.
 	at func(sign.Key) netip.Prefix
 
-	mu sync.Mutex // one job at a time; held before the wards' locks
+	mu     sync.Mutex         // a ward is in coming or in the runner, and never in both
+	coming map[sign.Hash]Ward // admitted, and not in the runner yet
 }
 
 // connectedFrom is the network of the address at which this peer is connected to another; one behind a relay has the
@@ -68,8 +63,8 @@ type census struct {
 	unbacked int // without wages on chain
 }
 
-func (a *admission) count(owner sign.Key, at netip.Prefix) (c census) {
-	for _, w := range a.wards.values() {
+func (a *admission) countLocked(owner sign.Key, at netip.Prefix) (c census) {
+	for _, w := range append(slices.Collect(maps.Values(a.coming)), a.wards()...) {
 		if w.Dismissed {
 			continue
 		}
@@ -103,8 +98,11 @@ func (p Policy) admits(c census) error {
 
 // offer states the conditions of this peer, if it has room for a job of an owner.
 func (a *admission) offer(from sign.Key) (*nodepb.GuardReply, error) {
-	p := a.cfg.Policy
-	if err := p.admits(a.count(from, a.at(from))); err != nil {
+	p, at := a.cfg.Policy, a.at(from)
+	a.mu.Lock()
+	c := a.countLocked(from, at)
+	a.mu.Unlock()
+	if err := p.admits(c); err != nil {
 		return nil, err
 	}
 	return &nodepb.GuardReply{Op: &nodepb.GuardReply_Offered_{Offered: &nodepb.GuardReply_Offered{
@@ -119,18 +117,16 @@ func (a *admission) wardOf(from sign.Key, job sign.Hash, pb *nodepb.GuardRequest
 	if err != nil {
 		return Ward{}, err
 	}
-	seed, err := a.cfg.Unseal(guardian.SealedFor(a.tag, job), e.Sealed)
-	if err != nil || len(seed) != 32 {
+	key := a.open(job, e.Sealed)
+	if key == nil {
 		return Ward{}, malformed("the job's key is not sealed to this peer")
 	}
-	key := sign.NewPrivate([32]byte(seed))
-	clear(seed)
 	w := Ward{
 		Charter: guardian.Charter{Job: job, Owner: from, Buyer: key.Key(), Keys: e.Keys}, Members: e.Members,
 		Sealed: e.Sealed, File: e.File, Files: e.Files, Addrs: e.Addrs,
 		Until: e.Until, From: a.at(from), Epoch: 1, Ready: len(e.Files) == 0,
 	}
-	if err := w.Check(a.cfg.Genesis); err != nil {
+	if err := w.Check(a.genesis); err != nil {
 		return Ward{}, malformed("%v", err)
 	}
 	if a.cfg.Backed != nil && w.WageOf(a.self) != nil {
@@ -153,7 +149,7 @@ func (a *admission) wants(w Ward) error {
 			"this peer guards for %d millionths of a job's maximum cost, paid to %s",
 			p.ShareMillionths, a.cfg.Payout)
 	}
-	if err := p.keeps(w.Files); err != nil {
+	if err := a.keeps(w.Files); err != nil {
 		return err
 	}
 	if left := time.Until(w.Until); left > p.Longest || left <= 0 {
@@ -163,38 +159,47 @@ func (a *admission) wants(w Ward) error {
 	return nil
 }
 
-// admit journals a job that is new, or finds it.
-func (a *admission) admit(ctx context.Context, next Ward) (*guarded, error) {
+// admit journals a job that is new and adds its ward.
+func (a *admission) admit(ctx context.Context, next Ward) error {
+	if known, err := a.reserve(next); known || err != nil {
+		return err
+	}
+	// A request that ends first does not interrupt the write: it is known whether there is a ward.
+	err := wards.Write(context.WithoutCancel(ctx), a.cfg.Store, next.Job, next)
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if w := a.wards.find(next.Job); w != nil {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		switch {
-		case !w.same(next):
-			return nil, guardian.Refuse(guardian.CodeOther,
-				"this peer was engaged for another job under the same terms")
-		case w.Dismissed:
-			return nil, guardian.Refuse(guardian.CodeOver, "the job was dismissed")
-		}
-		return w, nil
-	}
-	p, c := a.cfg.Policy, a.count(next.Owner, next.From)
-	if err := p.admits(c); err != nil {
-		return nil, err
-	}
-	if n := len(a.wards.all()); n >= 8*p.MaxJobs+64 { // dismissed wards wait for their wages
-		return nil, guardian.Refuse(guardian.CodeFull, "this peer guards %d jobs, which is all it can", c.jobs)
-	}
-	if most := p.unbacked(); !next.Unbacked.IsZero() && c.unbacked >= most {
-		return nil, guardian.Refuse(guardian.CodeFull,
-			"this peer guards %d jobs without wages on chain, the maximum", most)
-	}
-	w, err := a.wards.add(ctx, next)
+	delete(a.coming, next.Job)
 	if err != nil {
-		return nil, err
+		return fmt.Errorf("journalling a guarded job: %w", err)
 	}
+	w := guarded{rules: &a.rules, Ward: next, key: a.open(next.Job, next.Sealed), refreshed: true}
+	a.runner.Add(next.Job, w, resumed{})
 	a.cfg.Log.Info("guarding a job",
 		"job", next.Job.Short(), "owner", next.Owner.Short(), "guardians", len(next.Keys.Keys))
-	return w, nil
+	return nil
+}
+
+// reserve reserves a place for a job, or reports that it has one.
+func (a *admission) reserve(next Ward) (known bool, err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if _, _, err := a.runner.Get(next.Job); err == nil {
+		return true, nil
+	}
+	if _, under := a.coming[next.Job]; under {
+		return false, guardian.Refuse(guardian.CodeFetching, "the job is being taken on: retry")
+	}
+	p, c := a.cfg.Policy, a.countLocked(next.Owner, next.From)
+	if err := p.admits(c); err != nil {
+		return false, err
+	}
+	if n := len(a.coming) + len(a.runner.Keys()); n >= 8*p.MaxJobs+64 { // dismissed wards wait for their wages
+		return false, guardian.Refuse(guardian.CodeFull, "this peer guards %d jobs, which is all it can", c.jobs)
+	}
+	if most := p.unbacked(); !next.Unbacked.IsZero() && c.unbacked >= most {
+		return false, guardian.Refuse(guardian.CodeFull,
+			"this peer guards %d jobs without wages on chain, the maximum", most)
+	}
+	a.coming[next.Job] = next
+	return false, nil
 }

@@ -4,62 +4,38 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"time"
 
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/buyer/guardian"
 	"github.com/starling-network/starling/p2p"
 )
 
+// maxFetches bounds the wards whose files are fetched at a time: other calls of wards must not wait for files.
+const maxFetches = 64
+
 // fetcher fetches the files of wards.
 type fetcher struct {
 	*guard
-	tasks *tasks
+	under chan struct{} // has a token for each fetch under way
 }
 
-// fetch brings the files of a job that are not here yet, once its wage is on chain; the channel is closed when that
-// ended. w is locked.
-func (x *fetcher) fetch(w *guarded) <-chan struct{} {
-	if w.fetching || w.complete || !w.Unbacked.IsZero() {
-		return w.fetched
+// arrange drops files of a ward and brings missing ones: first the engagement's from the owner, then the state's from
+// the supervisor. If these peers fail, it tries any peer that may have them. It brings none while too many wards do.
+func (x *fetcher) arrange(ctx context.Context, f arrange) event {
+	x.drop(f.stale)
+	out := arranged{of: f.state, tried: f.bring}
+	if !f.bring {
+		return out
 	}
-	over := make(chan struct{})
-	w.fetched, w.fetching = over, true
-	if !x.tasks.start(func(ctx context.Context) { x.fetchAll(ctx, w, over) }) {
-		w.fetching = false
-		close(over)
+	select {
+	case x.under <- struct{}{}:
+		defer func() { <-x.under }()
+	default:
+		return out
 	}
-	return over
-}
-
-// fetchAll fetches missing files until none is missing: first the engagement's from the owner, then the state's from
-// the supervisor. If these peers fail, it tries any peer that may have them.
-func (x *fetcher) fetchAll(ctx context.Context, w *guarded, over chan struct{}) {
-	defer close(over)
-	for {
-		w.mu.Lock()
-		v, st := w.Ward, w.state
-		w.mu.Unlock()
-		ok := x.bring(ctx, v, v.Files, v.Owner)
-		if ok && st != nil {
-			ok = x.bring(ctx, v, st.Files, v.Supervisor(st.Epoch))
-		}
-		w.mu.Lock()
-		if ok && !w.Ready && !w.Dismissed {
-			next := w.Ward
-			next.Ready = true
-			if err := x.write(ctx, next); err == nil {
-				w.Ward = next
-				w.heard = time.Now()
-			}
-		}
-		again := ok && w.state != st
-		w.fetching, w.complete, w.tried = again, ok && !again, time.Now()
-		w.mu.Unlock()
-		if !again {
-			return
-		}
-	}
+	out.ok = x.bring(ctx, f.ward, f.ward.Files, f.ward.Owner) &&
+		(f.state == nil || x.bring(ctx, f.ward, f.state.Files, f.ward.Supervisor(f.state.Epoch)))
+	return out
 }
 
 // bring fetches files from a peer, or else from another participant of the job, and grants the participants access.
@@ -100,11 +76,15 @@ func (x *fetcher) share(w Ward, f guardian.File) {
 	}
 }
 
-// drop releases files that a ward no longer needs.
-func (x *fetcher) drop(old []guardian.File, w *guarded) {
-	needed := w.needed()
-	for _, f := range old {
-		if !slices.ContainsFunc(needed, func(n guardian.File) bool { return n.CID == f.CID }) {
+// drop releases files that no ward needs.
+func (x *fetcher) drop(files []guardian.File) {
+	if len(files) == 0 {
+		return
+	}
+	needed := x.blobs()
+	for _, f := range files {
+		if !needed[f.CID] {
+			needed[f.CID] = true // once
 			x.cfg.Files.Drop(f.CID)
 		}
 	}

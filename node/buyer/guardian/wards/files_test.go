@@ -49,7 +49,11 @@ func (s *shed) Share(to peer.ID, _ cid.Cid) {
 	}
 }
 
-func (s *shed) Drop(c cid.Cid) { s.dropped = append(s.dropped, c) }
+func (s *shed) Drop(c cid.Cid) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.dropped = append(s.dropped, c)
+}
 
 // A file comes from its owner, or else from another that has a part in the job, and they may then read it here.
 func TestFilesComeFromAnyParticipant(t *testing.T) {
@@ -68,7 +72,7 @@ func TestFilesComeFromAnyParticipant(t *testing.T) {
 			guardiantest.Must(t, err)
 			s.cfg.Host, s.cfg.Files = net.Hosts[0], files
 			w := Ward{Charter: c, Members: members, Epoch: 1}
-			ok := s.files.bring(t.Context(), w, []guardian.File{guardiantest.FileOf("x")}, c.Owner)
+			ok := (&fetcher{guard: s.guard}).bring(t.Context(), w, []guardian.File{guardiantest.FileOf("x")}, c.Owner)
 			if want := slices.Contains([]string{"owner", "the last guardian"}, name); ok != want {
 				t.Errorf("%s: got %v", name, ok)
 			}
@@ -82,38 +86,70 @@ func TestFilesComeFromAnyParticipant(t *testing.T) {
 	})
 }
 
-// Files of an earlier state are dropped, but those that the job still needs.
+// Files of an earlier state are dropped, but those that the job or another one still needs.
 func TestFilesOfAnEarlierState(t *testing.T) {
 	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c, members := guardiantest.CharterOf(t, 3, 2)
+		net := p2ptest.NewNet(t, 1, 0)
+		files := &shed{has: map[sign.Key]bool{c.Owner: true}, shared: map[sign.Key]int{}}
+		s, _ := running(t, guardiantest.Network, c, store.NewMemory(), func(s *Service) {
+			s.cfg.Host, s.cfg.Files = net.Hosts[0], files
+		})
+		other := c
+		other.Job = sign.Sum([]byte("other"))
+		for _, c := range []guardian.Charter{c, other} {
+			req := engaging(t, guardiantest.Network, c, members)
+			req.GetEngage().Files = guardian.Engaged{Files: []guardian.File{guardiantest.FileOf("input")}}.PB().Files
+			_, err := s.Answer(t.Context(), c.Owner, req)
+			guardiantest.Must(t, err)
+		}
+		dropped := func() []cid.Cid {
+			synctest.Wait()
+			files.mu.Lock()
+			defer files.mu.Unlock()
+			return slices.Clone(files.dropped)
+		}
+		state := func(version uint64, names ...string) {
+			st := guardian.State{Version: version}
+			for _, n := range names {
+				st.Files = append(st.Files, guardiantest.FileOf(n))
+			}
+			_, err := s.Answer(t.Context(), c.Owner, beatWith(t, c, st))
+			guardiantest.Must(t, err)
+		}
+		state(1, "input", "part 1")
+		state(2, "part 1", "part 2")
+		if got := dropped(); len(got) != 0 {
+			t.Errorf("dropped %v of a job that needs them", got)
+		}
+		state(3, "part 2")
+		if got, want := dropped(), []cid.Cid{guardiantest.FileOf("part 1").CID}; !slices.Equal(got, want) {
+			t.Errorf("dropped %v, want %v", got, want)
+		}
+		for i, c := range []guardian.Charter{c, other} {
+			_, err := s.Answer(t.Context(), c.Owner, asked(c, dismissing))
+			guardiantest.Must(t, err)
+			if got := dropped(); len(got) != 2+i {
+				t.Errorf("after %d jobs were dismissed, %d files were dropped", i+1, len(got))
+			}
+		}
+	})
+}
+
+// While files are fetched for many wards, others are refused a fetch and not delayed.
+func TestFetchesAreBounded(t *testing.T) {
+	t.Parallel()
 	c, members := guardiantest.CharterOf(t, 3, 2)
-	files := &shed{}
 	s, err := alone(t, guardiantest.Network, c, store.NewMemory())
 	guardiantest.Must(t, err)
-	s.cfg.Files = files
-	w, err := s.wards.add(t.Context(), Ward{
-		Charter: c, Members: members, Epoch: 1, Files: []guardian.File{guardiantest.FileOf("input")},
-	})
-	guardiantest.Must(t, err)
-	state := func(version uint64, names ...string) {
-		st := guardian.State{Version: version}
-		for _, n := range names {
-			st.Files = append(st.Files, guardiantest.FileOf(n))
-		}
-		signed, err := c.SignState(s.domain, guardiantest.PeerKey(0), 1, nil, st)
-		guardiantest.Must(t, err)
-		guardiantest.Must(t, w.keepState(t.Context(), signed))
+	x := &fetcher{guard: s.guard, under: make(chan struct{}, 1)}
+	f := arrange{ward: Ward{Charter: c, Members: members}, bring: true}
+	if got := x.arrange(t.Context(), f); got != (arranged{tried: true, ok: true}) {
+		t.Errorf("alone: %+v", got)
 	}
-	state(1, "input", "part 1")
-	state(2, "part 1", "part 2")
-	if len(files.dropped) != 0 {
-		t.Errorf("dropped %v of a job that needs them", files.dropped)
-	}
-	state(3, "part 2")
-	if want := []cid.Cid{guardiantest.FileOf("part 1").CID}; !slices.Equal(files.dropped, want) {
-		t.Errorf("dropped %v, want %v", files.dropped, want)
-	}
-	guardiantest.Must(t, w.shut(t.Context()))
-	if len(files.dropped) != 3 {
-		t.Errorf("a job that was dismissed left files: dropped %v", files.dropped)
+	x.under <- struct{}{}
+	if got := x.arrange(t.Context(), f); got != (arranged{tried: true}) {
+		t.Errorf("beside another: %+v", got)
 	}
 }

@@ -1,198 +1,188 @@
 package wards
 
 import (
-	"context"
-	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/buyer/guardian"
-	"github.com/starling-network/starling/node/journal"
-	"github.com/starling-network/starling/node/nodepb"
+	"github.com/starling-network/starling/node/machine"
 )
 
-// guarded is a Ward with its other records in the journal, and with data that a restart forgets. Its methods need the
-// lock.
+// rules are the constants by which this peer guards. They do not change.
+type rules struct {
+	genesis  market.Genesis
+	domain   sign.Domain
+	self     sign.Key
+	timing   guardian.Timing
+	maxBytes int64 // of the files of one job
+}
+
+// guarded is the machine of a ward: the ward with its other records in the journal, and with data that a restart
+// forgets. It is an immutable value.
+//
+//	           engaged
+//	     with a wage │ without
+//	     ┌───────────┴────────┐
+//	     ▼                    ▼
+//	 unbacked ──looked──▶ fetching ──arranged──▶ ready ──beat: over──▶ over
+//	     │                    │                    │                    │
+//	     ├────────────────────┴─────────┬──────────┴────────────────────┘
+//	an hour passed                      │ dismissed, or a day after its time
+//	     ▼                              ▼
+//	  expired ───────────────────▶ dismissed ──erased, a day after its time──▶ gone
+//
+// unbacked is Unbacked, fetching is Ready not set, and the other states are fields. Beside them a ward has an epoch,
+// which only rises. If its supervisor fails, the guardians request the job in turn, and the one with the next granted
+// epoch takes it up.
+//
+// One call at a time does the work that time brings (doing), and another one arranges the files (fetching).
 type guarded struct {
-	*guard
-	mu sync.Mutex
+	*rules
 	Ward
 	state    *guardian.SignedState
-	leases   map[market.LeaseID]*guardian.SignedLease
-	bytes    int // of the leases
+	leases   map[market.LeaseID]*guardian.SignedLease // replaced with each change
+	bytes    int                                      // of the leases
 	receipts int
 
-	key       *sign.Private // the job's, once opened
-	heard     time.Time     // of the supervisor
-	asked     time.Time     // when this peer last tried to take over
-	granted   time.Time     // when it granted the job to another peer that has not beaten yet
-	starving  time.Time     // since when it is certain that the supervisor does not pay; zero: it does
-	busy      bool          // the keeper works on it
-	refreshed bool          // the other guardians were polled
-	taken     bool          // TakeUp was called for the epoch
-	fetching  bool
-	fetched   chan struct{} // closed when the last fetch ended
-	complete  bool          // all files are stored, also the state's
-	tried     time.Time     // when the last fetch ended
-	looked    time.Time     // time of the last check for its wage
+	key       *sign.Private   // the job's; nil if it cannot be opened
+	ticked    time.Time       // last tick
+	heard     time.Time       // of the supervisor
+	asked     time.Time       // when this peer last tried to take over
+	granted   time.Time       // when it granted the job to another peer that has not beaten yet
+	starving  time.Time       // since when it is certain that the supervisor does not pay; zero: it does
+	looked    time.Time       // last check for its wage
+	tried     time.Time       // when the last fetch ended; zero: a fetch is due
+	stale     []guardian.File // no longer needed, to be dropped
+	doing     bool            // the call of due is under way
+	fetching  bool            // the call of arrange is under way
+	erasing   bool            // the call of erase is under way
+	refreshed bool            // the other guardians were polled
+	taken     bool            // the job was taken up under the epoch
+	complete  bool            // all files are stored, also the state's
+	erased    bool            // the journal has the ward alone
+	expired   bool            // it is gone once it is erased
+	gone      bool            // the journal has nothing of it
 }
 
-// answer answers a request of a peer that has a part in the job.
-func (w *guarded) answer(ctx context.Context, from sign.Key, req *nodepb.GuardRequest) (*nodepb.GuardReply, error) {
-	if err := w.learn(ctx, req.Epoch, req.Grant); err != nil {
-		return nil, err
+// Step implements machine.Machine.
+func (w guarded) Step(now machine.Now, ev event) (guarded, []effect, error) {
+	if w.gone {
+		return w, nil, errUnknown
 	}
-	switch op := req.Op.(type) {
-	case *nodepb.GuardRequest_Beat_:
-		return w.beat(ctx, from, req.Epoch, op.Beat.GetState())
-	case *nodepb.GuardRequest_Voucher_:
-		return w.voucher(ctx, from, req.Epoch, op.Voucher.GetLease())
-	case *nodepb.GuardRequest_Witness_:
-		return w.witness(ctx, from, req.Epoch, op.Witness.GetMessage())
-	case *nodepb.GuardRequest_GrantTo:
-		return w.grant(from, op.GrantTo)
-	case *nodepb.GuardRequest_Read_:
-		return w.read(op.Read.GetAfter())
-	case *nodepb.GuardRequest_Receipts_:
-		return w.receiptsOf(ctx, op.Receipts)
-	case *nodepb.GuardRequest_Wage_:
-		return w.wage(from, op.Wage.GetVoucher())
-	case *nodepb.GuardRequest_Dismiss_:
-		return w.dismiss(ctx, from)
+	s := step{guarded: w, now: now}
+	if err := s.take(ev); err != nil {
+		return w, nil, err
 	}
-	return nil, malformed("empty request")
+	s.arrange()
+	return s.guarded, s.effects, nil
 }
 
-// learn accepts a proof of a higher epoch: the earlier supervisor then supervises no more.
-func (w *guarded) learn(ctx context.Context, epoch uint64, grant []byte) error {
-	if w.Dismissed {
-		return nil
+// Next implements machine.Machine. A supervisor is watched closely, and wards without one are not.
+func (w guarded) Next(machine.Now) time.Time {
+	every := max(w.timing.Beat/2, 100*time.Millisecond)
+	if !w.Ready || w.Over {
+		every = max(every, wageLook)
 	}
-	next, changed, err := w.Learn(w.domain, epoch, grant)
-	if err != nil || !changed {
-		return err
+	at := w.ticked.Add(every)
+	switch end := w.Until.Add(forgetAfter); {
+	case w.gone:
+		return time.Time{}
+	case w.Dismissed && w.erased && !w.expired && end.After(at):
+		return end
 	}
-	if err := w.write(ctx, next); err != nil {
-		return err
-	}
-	mine := w.Supervisor(w.Epoch) == w.self && next.Supervisor(next.Epoch) != w.self
-	w.Ward, w.heard, w.granted, w.taken, w.starving = next, time.Now(), time.Time{}, false, time.Time{}
-	w.cfg.Log.Info("a job has another supervisor",
-		"job", w.Job.Short(), "epoch", w.Epoch, "supervisor", w.Supervisor(w.Epoch).Short())
-	if mine {
-		w.supervisor.Yield(w.Job, w.Epoch)
-	}
-	return nil
+	return at
 }
 
-// beat processes the supervisor's heartbeat.
-func (w *guarded) beat(
-	ctx context.Context, from sign.Key, epoch uint64, pb *nodepb.GuardedState,
-) (*nodepb.GuardReply, error) {
-	if err := w.Commands(from, epoch); err != nil {
-		return nil, err
-	}
-	if pb != nil {
-		st, err := w.ReadState(w.domain, pb)
-		if err != nil {
-			return nil, malformed("state: %v", err)
-		}
-		if st.Epoch != epoch {
-			return nil, malformed("state of epoch %d under %d", st.Epoch, epoch)
-		}
-		if err := w.keepState(ctx, st); err != nil {
-			return nil, err
-		}
-	}
-	w.heard, w.granted = time.Now(), time.Time{}
-	return done(), nil
-}
-
-// keepState journals a state that is newer.
-func (w *guarded) keepState(ctx context.Context, st guardian.SignedState) error {
-	if !st.Newer(w.state) || w.Dismissed {
-		return nil
-	}
-	if err := w.cfg.Policy.keeps(w.Files, st.Files); err != nil {
-		return err
-	}
-	next := w.Ward
-	if next.Over = st.Over; st.Over && next.OverAt == 0 {
-		next.OverAt, _ = w.slot() // a wage does not end where the chain was never seen
-	}
-	var b journal.Batch
-	states.Put(&b, w.Job, st)
-	if next.Over != w.Over {
-		wards.Put(&b, w.Job, next)
-	}
-	if err := b.Commit(ctx, w.cfg.Store); err != nil {
-		return fmt.Errorf("journalling a job's state: %w", err)
-	}
-	old := w.state
-	w.Ward, w.state, w.complete = next, &st, false
-	w.files.fetch(w)
-	if old != nil {
-		w.files.drop(old.Files, w)
-	}
-	return nil
-}
-
-// failed reports whether the supervisor is silent, or does not pay.
-func (w *guarded) failed() bool {
-	return time.Since(w.heard) > w.timing.Silent || !w.starving.IsZero()
-}
-
-// starved reports whether a voucher is overdue.
-func (w *guarded) starved() bool {
-	now, err := w.slot()
-	if err != nil || w.Over {
-		return false
-	}
-	silent := w.cfg.Genesis.SlotsIn(w.timing.Silent)
-	for _, k := range w.leases {
-		if k.Starved(now, silent) {
-			return true
-		}
-	}
-	return false
-}
-
-// dismiss forgets the job, except the wages of its guardians.
-func (w *guarded) dismiss(ctx context.Context, from sign.Key) (*nodepb.GuardReply, error) {
-	if from != w.Owner {
-		return nil, guardian.Refuse(guardian.CodeNotYours, "the owner dismisses")
-	}
-	if w.Dismissed {
-		return done(), nil
-	}
-	if err := w.shut(ctx); err != nil {
-		return nil, err
-	}
-	w.cfg.Log.Info("a job was dismissed", "job", w.Job.Short())
-	return done(), nil
-}
+// Done implements machine.Machine.
+func (w guarded) Done() bool { return w.gone }
 
 // needed are the files of the job and of its state.
-func (w *guarded) needed() []guardian.File {
+func (w guarded) needed() []guardian.File {
 	if w.state == nil {
 		return w.Files
 	}
 	return slices.Concat(w.Files, w.state.Files)
 }
 
-// shut ends a ward: its data goes, the wages of its guardians stay.
-func (w *guarded) shut(ctx context.Context) error {
-	now, _ := w.slot() // a wage does not end where the chain was never seen
-	next := w.closed(now)
-	if err := w.write(ctx, next); err != nil {
-		return err
+// mine reports whether this peer supervises the job.
+func (w guarded) mine() bool { return w.Supervisor(w.Epoch) == w.self }
+
+// failed reports whether the supervisor is silent, or does not pay.
+func (w guarded) failed(now machine.Now) bool {
+	return now.Time.Sub(w.heard) > w.timing.Silent || !w.starving.IsZero()
+}
+
+// starved reports whether a voucher is overdue.
+func (w guarded) starved(now machine.Now) bool {
+	if now.Slot == 0 || w.Over {
+		return false
 	}
-	files := w.needed()
-	w.Ward, w.state, w.key, w.leases = next, nil, nil, map[market.LeaseID]*guardian.SignedLease{}
-	w.bytes, w.receipts, w.starving = 0, 0, time.Time{}
-	w.files.drop(files, w)
-	return remove(ctx, w.cfg.Store, next.Job)
+	silent := w.genesis.SlotsIn(w.timing.Silent)
+	for _, k := range w.leases {
+		if k.Starved(now.Slot, silent) {
+			return true
+		}
+	}
+	return false
+}
+
+// turn reports whether it is this guardian's turn to request the job.
+func (w guarded) turn(now time.Time) bool {
+	since := w.starving
+	if since.IsZero() {
+		since = w.heard.Add(w.timing.Silent)
+	}
+	return now.Sub(since) > time.Duration(w.Turn(w.self, w.Epoch))*w.timing.Turn &&
+		now.Sub(w.asked) > w.timing.Turn && now.Sub(w.granted) > w.timing.Silent
+}
+
+// step is a guarded on its way to the next one, with the effects so far. A result event never fails: it ends a call.
+type step struct {
+	guarded
+	now     machine.Now
+	effects []effect
+}
+
+func (s *step) do(f effect) { s.effects = append(s.effects, f) }
+
+func (s *step) take(ev event) error {
+	switch ev := ev.(type) {
+	case resumed: // no beat could arrive before
+		s.heard, s.ticked = s.now.Time, s.now.Time
+	case ticked:
+		s.tick()
+	case engaged:
+		return s.engage(ev.ward)
+	case learned:
+		return s.learn(ev.epoch, ev.grant)
+	case beaten:
+		return s.beat(ev)
+	case vouched:
+		return s.voucher(ev)
+	case witnessed:
+		return s.witness(ev)
+	case requested:
+		return s.grant(ev)
+	case earnedWage:
+		return s.wage(ev)
+	case dismissed:
+		return s.dismiss(ev.from)
+	case looked:
+		s.backed(ev)
+	case arranged:
+		s.arranged(ev)
+	case merged:
+		s.merged(ev)
+	case tookOver:
+		s.tookOver(ev)
+	case takenUp:
+		if s.doing = false; ev.err != nil && s.Epoch == ev.epoch {
+			s.taken = false
+		}
+	case erased:
+		s.erasing, s.erased = false, ev.err == nil
+	}
+	return nil
 }

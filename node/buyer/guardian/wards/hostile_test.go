@@ -25,7 +25,7 @@ import (
 	"github.com/starling-network/starling/verify"
 )
 
-// alone is the service of guardian number 0 of the charter, which nobody can reach.
+// alone is the service of guardian number 0 of the charter, which nobody can reach. Its wards do not run.
 func alone(t testing.TB, g market.Genesis, c guardian.Charter, disk store.Store) (*Service, error) {
 	t.Helper()
 	key := guardiantest.PeerKey(guardiantest.HostOf(c.Keys.Keys[0]))
@@ -36,12 +36,52 @@ func alone(t testing.TB, g market.Genesis, c guardian.Charter, disk store.Store)
 		Unseal: func(p sealed.Purpose, box []byte) ([]byte, error) { return sealed.Open(key, p, box) }, Files: idle{},
 	})
 	if err == nil {
+		s.fellows = func(Ward) fellows { return idle{} }
 		s.HandTo(idle{})
 	}
 	return s, err
 }
 
-// idle is a supervisor, and a store of files, that does nothing.
+// running is alone with wards that run until stop is called. set changes the service before.
+func running(
+	t testing.TB, g market.Genesis, c guardian.Charter, disk store.Store, set func(*Service),
+) (s *Service, stop func()) {
+	t.Helper()
+	s, err := alone(t, g, c, disk)
+	guardiantest.Must(t, err)
+	if set != nil {
+		set(s)
+	}
+	return s, goOn(t, s)
+}
+
+// goOn runs the wards of a service until stop is called.
+func goOn(t testing.TB, s *Service) (stop func()) {
+	return p2ptest.Go(t, func(ctx context.Context) error {
+		if err := s.runner.Run(ctx); !errors.Is(err, store.ErrCrashed) {
+			return err
+		}
+		return nil
+	})
+}
+
+// wardIn is the ward of a job, or nil.
+func wardIn(s *Service, job sign.Hash) *guarded {
+	w, _, err := s.runner.Get(job)
+	if err != nil {
+		return nil
+	}
+	return &w
+}
+
+// erasedIn waits until the records of a dismissed job are removed.
+func erasedIn(t testing.TB, s *Service, job sign.Hash) {
+	t.Helper()
+	_, err := s.runner.Until(t.Context(), job, func(w guarded) bool { return w.Dismissed && w.erased })
+	guardiantest.Must(t, err)
+}
+
+// idle is a supervisor, a store of files, and the guardians of a ward, that does nothing.
 type idle struct{}
 
 func (idle) TakeUp(context.Context, guardian.Taken) error         { return nil }
@@ -49,6 +89,15 @@ func (idle) Yield(sign.Hash, uint64)                              {}
 func (idle) Fetch(context.Context, peer.ID, cid.Cid, int64) error { return errNotThere }
 func (idle) Share(peer.ID, cid.Cid)                               {}
 func (idle) Drop(cid.Cid)                                         {}
+func (idle) Close()                                               {}
+
+func (idle) Read(context.Context) (guardian.Standing, error) {
+	return guardian.Standing{}, guardian.ErrMinority
+}
+
+func (idle) Grant(context.Context) (guardian.Standing, error) {
+	return guardian.Standing{}, guardian.ErrMinority
+}
 
 func engaging(t testing.TB, g market.Genesis, c guardian.Charter, members []guardian.Member) *nodepb.GuardRequest {
 	t.Helper()
@@ -67,14 +116,14 @@ func TestAttackGuardianPlaces(t *testing.T) {
 	base, members := guardiantest.CharterOf(t, 3, 2)
 	disk := store.NewMemory()
 	at := netip.Prefix{}
-	start := func() *Service {
-		s, err := alone(t, guardiantest.Network, base, disk)
-		guardiantest.Must(t, err)
-		s.cfg.Policy.MaxJobs = 16
-		s.doors.at = func(sign.Key) netip.Prefix { return at }
-		return s
+	start := func() (*Service, func()) {
+		return running(t, guardiantest.Network, base, disk, func(s *Service) {
+			s.cfg.Policy.MaxJobs = 16
+			s.doors.at = func(sign.Key) netip.Prefix { return at }
+		})
 	}
-	s, n := start(), 0
+	n := 0
+	s, stop := start()
 	engage := func(owner string) error {
 		c := base
 		c.Owner, c.Job = guardiantest.Named(owner).Key(), sign.Sum([]byte(fmt.Sprint("job", n)))
@@ -98,7 +147,8 @@ func TestAttackGuardianPlaces(t *testing.T) {
 	if _, err := s.doors.offer(guardiantest.Named("x").Key()); err == nil {
 		t.Error("a network that has its share is offered more")
 	}
-	s = start()
+	stop()
+	s, _ = start()
 	if got := take(keys); got != 0 {
 		t.Errorf("after a restart the same network has %d more guarded", got)
 	}
@@ -110,8 +160,10 @@ func TestAttackGuardianPlaces(t *testing.T) {
 	guardiantest.Must(t, engage("else"))
 }
 
-// by is what the owner asks in its first epoch.
-func by(c guardian.Charter, op *nodepb.GuardRequest) *nodepb.GuardRequest {
+var dismissing = &nodepb.GuardRequest{Op: &nodepb.GuardRequest_Dismiss_{Dismiss: &nodepb.GuardRequest_Dismiss{}}}
+
+// asked is what the owner asks in its first epoch.
+func asked(c guardian.Charter, op *nodepb.GuardRequest) *nodepb.GuardRequest {
 	return &nodepb.GuardRequest{Job: c.Job[:], Epoch: 1, Op: op.Op}
 }
 
@@ -119,14 +171,14 @@ func beatWith(t testing.TB, c guardian.Charter, s guardian.State) *nodepb.GuardR
 	t.Helper()
 	signed, err := c.SignState(guardiantest.Network.Domain(), guardiantest.PeerKey(0), 1, nil, s)
 	guardiantest.Must(t, err)
-	return by(c, &nodepb.GuardRequest{Op: &nodepb.GuardRequest_Beat_{Beat: &nodepb.GuardRequest_Beat{State: signed.PB()}}})
+	return asked(c, &nodepb.GuardRequest{Op: &nodepb.GuardRequest_Beat_{Beat: &nodepb.GuardRequest_Beat{State: signed.PB()}}})
 }
 
 func vouching(t testing.TB, c guardian.Charter, l guardian.Lease) *nodepb.GuardRequest {
 	t.Helper()
 	signed, err := c.SignLease(guardiantest.Network, guardiantest.PeerKey(0), 1, nil, l)
 	guardiantest.Must(t, err)
-	return by(c, &nodepb.GuardRequest{Op: &nodepb.GuardRequest_Voucher_{Voucher: &nodepb.GuardRequest_Voucher{Lease: signed.PB()}}})
+	return asked(c, &nodepb.GuardRequest{Op: &nodepb.GuardRequest_Voucher_{Voucher: &nodepb.GuardRequest_Voucher{Lease: signed.PB()}}})
 }
 
 // Safety: the power is cut at each write, before and after it. What was answered is remembered by the process that comes next:
@@ -141,13 +193,12 @@ func TestCrashAtEachWrite(t *testing.T) {
 	owner, engage := c.Owner, engaging(t, guardiantest.Network, c, members)
 	taking := &nodepb.GuardRequest{Job: c.Job[:], Epoch: 2, Grant: guardiantest.Granting(t, c, 2), Op: &nodepb.GuardRequest_Read_{Read: &nodepb.GuardRequest_Read{}}}
 	steps := []*nodepb.GuardRequest{engage, beatWith(t, c, guardian.State{Version: 1, Bytes: []byte("one")}), vouching(t, c, first), vouching(t, c, second),
-		beatWith(t, c, guardian.State{Version: 2, Bytes: []byte("two")}), taking, by(c, &nodepb.GuardRequest{Op: &nodepb.GuardRequest_Dismiss_{Dismiss: &nodepb.GuardRequest_Dismiss{}}})}
+		beatWith(t, c, guardian.State{Version: 2, Bytes: []byte("two")}), taking, asked(c, dismissing)}
 	run := func(at int, when store.When) (writes int) {
 		disk := store.NewMemory()
 		crashing := store.NewCrashing(disk)
 		crashing.CrashAt(at, when)
-		s, err := alone(t, guardiantest.Network, c, crashing)
-		guardiantest.Must(t, err)
+		s, stop := running(t, guardiantest.Network, c, crashing, nil)
 		answered := 0
 		for _, req := range steps {
 			if _, err := s.Answer(t.Context(), owner, req); err != nil {
@@ -158,9 +209,13 @@ func TestCrashAtEachWrite(t *testing.T) {
 			}
 			answered++
 		}
-		s, err = alone(t, guardiantest.Network, c, disk)
-		guardiantest.Must(t, err)
-		w := s.wards.find(c.Job)
+		if answered == len(steps) && at == 0 {
+			erasedIn(t, s, c.Job)
+		}
+		stop()
+		s, stop = running(t, guardiantest.Network, c, disk, nil)
+		defer stop()
+		w := wardIn(s, c.Job)
 		switch {
 		case answered == 0:
 		case w == nil:
@@ -184,7 +239,8 @@ func TestCrashAtEachWrite(t *testing.T) {
 				t.Fatalf("crash at %d: step %d again: %v", at, i, err)
 			}
 		}
-		if w := s.wards.find(c.Job); !w.Dismissed || len(w.leases) > 0 || w.Sealed != nil {
+		erasedIn(t, s, c.Job)
+		if w := wardIn(s, c.Job); !w.Dismissed || len(w.leases) > 0 || w.Sealed != nil {
 			t.Fatalf("crash at %d: in the end the job is %+v", at, w.Ward)
 		}
 		if left := records(t, disk); left != 1 {
@@ -216,12 +272,11 @@ func TestWitnessedEscrowIsRemembered(t *testing.T) {
 	g := guardiantest.Escrowed()
 	c, members := guardiantest.CharterOf(t, 3, 2)
 	disk := store.NewMemory()
-	s, err := alone(t, g, c, disk)
-	guardiantest.Must(t, err)
+	s, stop := running(t, g, c, disk, nil)
 	ask := func(message []byte) (*nodepb.GuardReply, error) {
-		return s.Answer(t.Context(), c.Owner, by(c, &nodepb.GuardRequest{Op: &nodepb.GuardRequest_Witness_{Witness: &nodepb.GuardRequest_Witness{Message: message}}}))
+		return s.Answer(t.Context(), c.Owner, asked(c, &nodepb.GuardRequest{Op: &nodepb.GuardRequest_Witness_{Witness: &nodepb.GuardRequest_Witness{Message: message}}}))
 	}
-	_, err = s.Answer(t.Context(), c.Owner, engaging(t, g, c, members))
+	_, err := s.Answer(t.Context(), c.Owner, engaging(t, g, c, members))
 	guardiantest.Must(t, err)
 	open, hire := calls(Ward{Charter: c})
 	if _, err := ask(messageOf(t, c.Owner, hire.Instruction(g.Program))); !guardian.Refused(err, guardian.CodeWitness) {
@@ -231,8 +286,8 @@ func TestWitnessedEscrowIsRemembered(t *testing.T) {
 	reply, err := ask(message)
 	guardiantest.Must(t, err)
 	guardiantest.Must(t, sign.Verify(c.Keys.Keys[0], message, sign.Signature(reply.GetSigned().GetSignature())))
-	s, err = alone(t, g, c, disk)
-	guardiantest.Must(t, err)
+	stop()
+	s, _ = running(t, g, c, disk, nil)
 	_, err = ask(messageOf(t, c.Owner, hire.Instruction(g.Program)))
 	guardiantest.Must(t, err)
 }
@@ -243,18 +298,16 @@ func FuzzRequest(f *testing.F) {
 	lease := guardiantest.StartPaying(f, c, 1, guardiantest.FirstSlot, 1).Handed()
 	ops := []*nodepb.GuardRequest{beatWith(f, c, guardian.State{Version: 1, Bytes: []byte("s")}), vouching(f, c, lease),
 		{Job: c.Job[:], Epoch: 2, Grant: guardiantest.Granting(f, c, 2), Op: &nodepb.GuardRequest_Read_{Read: &nodepb.GuardRequest_Read{}}},
-		by(c, &nodepb.GuardRequest{Op: &nodepb.GuardRequest_GrantTo{GrantTo: &nodepb.GuardRequest_Grant{Epoch: 5}}}),
-		by(c, &nodepb.GuardRequest{Op: &nodepb.GuardRequest_Witness_{Witness: &nodepb.GuardRequest_Witness{Message: []byte{1, 0, 0, 1}}}}),
-		by(c, &nodepb.GuardRequest{Op: &nodepb.GuardRequest_Receipts_{Receipts: &nodepb.GuardRequest_Receipts{Lease: make([]byte, 32)}}}),
-		by(c, &nodepb.GuardRequest{Op: &nodepb.GuardRequest_Wage_{Wage: &nodepb.GuardRequest_Wage{Voucher: make([]byte, verify.VoucherSize)}}}),
+		asked(c, &nodepb.GuardRequest{Op: &nodepb.GuardRequest_GrantTo{GrantTo: &nodepb.GuardRequest_Grant{Epoch: 5}}}),
+		asked(c, &nodepb.GuardRequest{Op: &nodepb.GuardRequest_Witness_{Witness: &nodepb.GuardRequest_Witness{Message: []byte{1, 0, 0, 1}}}}),
+		asked(c, &nodepb.GuardRequest{Op: &nodepb.GuardRequest_Receipts_{Receipts: &nodepb.GuardRequest_Receipts{Lease: make([]byte, 32)}}}),
+		asked(c, &nodepb.GuardRequest{Op: &nodepb.GuardRequest_Wage_{Wage: &nodepb.GuardRequest_Wage{Voucher: make([]byte, verify.VoucherSize)}}}),
 	}
 	for i, op := range ops {
 		b, err := proto.Marshal(op)
 		guardiantest.Must(f, err)
 		f.Add(uint8(i%2), b)
 	}
-	s, err := alone(f, guardiantest.Network, c, store.NewMemory())
-	guardiantest.Must(f, err)
 	engage := engaging(f, guardiantest.Network, c, members)
 	f.Fuzz(func(t *testing.T, from uint8, b []byte) {
 		req := &nodepb.GuardRequest{}
@@ -263,14 +316,10 @@ func FuzzRequest(f *testing.F) {
 		}
 		peers := append([]sign.Key{c.Owner}, c.Keys.Keys...)
 		who := peers[int(from)%len(peers)]
-		if s.wards.find(c.Job) == nil || s.wards.find(c.Job).Dismissed {
-			s.cfg.Store = store.NewMemory()
-			s.wards.wards = map[sign.Hash]*guarded{}
-			if _, err := s.Answer(t.Context(), c.Owner, engage); err != nil {
-				t.Fatal(err)
-			}
+		s, _ := running(t, guardiantest.Network, c, store.NewMemory(), nil)
+		if _, err := s.Answer(t.Context(), c.Owner, engage); err != nil { // the supervisor is there
+			t.Fatal(err)
 		}
-		s.wards.find(c.Job).heard = time.Now() // the supervisor is there
 		reply, err := s.Answer(t.Context(), who, req)
 		var declined *stream.Refused
 		var bad *stream.Malformed
@@ -278,7 +327,7 @@ func FuzzRequest(f *testing.F) {
 		case err != nil && !errors.As(err, &declined) && !errors.As(err, &bad):
 			t.Fatal(err)
 		case err == nil && reply.GetSigned() != nil && req.GetVoucher() != nil:
-			w := s.wards.find(c.Job)
+			w := wardIn(s, c.Job)
 			l, _ := guardian.ParseLease(req.GetVoucher().GetLease())
 			k := w.leases[l.ID()]
 			if who != w.Supervisor(w.Epoch) || k == nil || k.Signed.Check(guardiantest.Network.Domain()) != nil {

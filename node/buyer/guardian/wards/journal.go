@@ -31,14 +31,6 @@ func receiptKey(job sign.Hash, l market.LeaseID, seq uint64) string {
 	return fmt.Sprintf("%s/%020d", leaseKey(job, l), seq)
 }
 
-// write journals a ward.
-func (g *guard) write(ctx context.Context, w Ward) error {
-	if err := wards.Write(ctx, g.cfg.Store, w.Job, w); err != nil {
-		return fmt.Errorf("journalling a guarded job: %w", err)
-	}
-	return nil
-}
-
 // each reads the records of a table. Their keys begin with a job.
 func each[V any](
 	ctx context.Context, s journal.Store, t journal.Table[string, V], f func(job sign.Hash, v V) error,

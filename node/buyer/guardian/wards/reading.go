@@ -15,7 +15,7 @@ import (
 )
 
 // read returns the job's standing.
-func (w *guarded) read(since []byte) (*nodepb.GuardReply, error) {
+func (w guarded) read(since []byte) (*nodepb.GuardReply, error) {
 	if len(since) != 0 && len(since) != sign.HashSize {
 		return nil, malformed("a lease of %d bytes", len(since))
 	}
@@ -43,17 +43,17 @@ func (w *guarded) read(since []byte) (*nodepb.GuardReply, error) {
 var errEnough = errors.New("enough")
 
 // receiptsOf gives receipts of a lease.
-func (w *guarded) receiptsOf(
-	ctx context.Context, q *nodepb.GuardRequest_Receipts,
+func (g *guard) receiptsOf(
+	ctx context.Context, job sign.Hash, q *nodepb.GuardRequest_Receipts,
 ) (*nodepb.GuardReply, error) {
 	if len(q.GetLease()) != sign.HashSize {
 		return nil, malformed("a lease of %d bytes", len(q.GetLease()))
 	}
 	id := market.LeaseID(q.Lease)
 	out := &nodepb.GuardReply_ReceiptList{}
-	err := receipts.List(ctx, w.cfg.Store, leaseKey(w.Job, id)+"/", func(key string, value []byte) error {
+	err := receipts.List(ctx, g.cfg.Store, leaseKey(job, id)+"/", func(key string, value []byte) error {
 		switch {
-		case key <= receiptKey(w.Job, id, q.After):
+		case key <= receiptKey(job, id, q.After):
 		case len(out.Receipts) == pageBytes/verify.ReceiptSize:
 			out.More = true
 			return errEnough
@@ -70,10 +70,6 @@ func (w *guarded) receiptsOf(
 
 func done() *nodepb.GuardReply {
 	return &nodepb.GuardReply{Op: &nodepb.GuardReply_Done_{Done: &nodepb.GuardReply_Done{}}}
-}
-
-func signedReply(sig sign.Signature) *nodepb.GuardReply {
-	return &nodepb.GuardReply{Op: &nodepb.GuardReply_Signed_{Signed: &nodepb.GuardReply_Signed{Signature: sig[:]}}}
 }
 
 func malformed(format string, args ...any) error {

@@ -1,15 +1,14 @@
 // Package wards guards the jobs of others: it is a guardian's side of package guardian. A guarded job is a ward.
 //
-// [Service] answers the requests of owners, supervisors and other guardians, by rooms that each hold one thing:
+// [Service] answers the requests of owners, supervisors and other guardians:
 //
 //	admission   the policy by which jobs are taken in
-//	register    the wards of this peer, by job
-//	guarded     one ward behind its lock: its supervisor's requests, and its records in the journal
+//	guarded     the machine of a ward: its requests, and the work that time brings
+//	shell       the journal, the other guardians and the chain, for the machines
 //	fetcher     the files of wards
-//	keeper      the work that time brings: the other guardians' data, the take-over of an abandoned job
 //
-// A guardian signs by the rules of [Ward], a value without time and network. Every decision is in the journal before
-// it leaves the peer.
+// A guardian signs by the rules of [Ward], a value without time and network. Each ward is a machine of package machine:
+// every decision is in the journal before it leaves the peer, and no lock is held over a write.
 package wards
 
 import (
@@ -24,10 +23,10 @@ import (
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/buyer/guardian"
 	"github.com/starling-network/starling/node/journal"
+	"github.com/starling-network/starling/node/machine"
 	"github.com/starling-network/starling/node/nodepb"
 	"github.com/starling-network/starling/node/protocol"
 	"github.com/starling-network/starling/node/sealed"
-	"github.com/starling-network/starling/node/slots"
 	"github.com/starling-network/starling/p2p"
 	"github.com/starling-network/starling/p2p/stream"
 )
@@ -40,7 +39,7 @@ type Config struct {
 	Payout  sign.Key    // wallet of the peer's owner
 	Policy  Policy
 	Store   journal.Store
-	Slots   *slots.Clock
+	Slots   Clock
 	Files   Files
 	Log     *slog.Logger
 
@@ -49,6 +48,11 @@ type Config struct {
 	// Backed returns nil once this peer's wage for a job is on chain, at the place in the job's state. It is optional;
 	// if nil, wages are not checked.
 	Backed func(ctx context.Context, w Ward, state []byte) error
+}
+
+// Clock returns the chain's slot. slots.Clock implements it.
+type Clock interface {
+	Now(at time.Time) (market.Slot, error)
 }
 
 // Files keeps the files of jobs.
@@ -73,46 +77,95 @@ type Supervisor interface {
 
 // guard is this peer as a guardian.
 type guard struct {
+	rules
 	cfg        Config
-	domain     sign.Domain
 	tag        string
-	self       sign.Key
-	timing     guardian.Timing
 	supervisor Supervisor
 	local      guardian.Local
-	files      *fetcher
+	fellows    func(w Ward) fellows // panel
+	runner     *machine.Runner[sign.Hash, guarded, event, effect]
 }
 
 func (g *guard) slot() (market.Slot, error) { return g.cfg.Slots.Now(time.Now()) }
 
+// now is the time of the wards. Its slot is 0 if it is unknown.
+func (g *guard) now() (machine.Now, error) {
+	now := machine.Now{Time: time.Now()}
+	now.Slot, _ = g.cfg.Slots.Now(now.Time)
+	return now, nil
+}
+
+// open opens the key of a job; nil if it is not sealed to this peer.
+func (g *guard) open(job sign.Hash, box []byte) *sign.Private {
+	if len(box) == 0 {
+		return nil
+	}
+	seed, err := g.cfg.Unseal(guardian.SealedFor(g.tag, job), box)
+	if err != nil || len(seed) != 32 {
+		return nil
+	}
+	key := sign.NewPrivate([32]byte(seed))
+	clear(seed)
+	return &key
+}
+
 // panel speaks to all guardians of a ward.
 func (g *guard) panel(w Ward) *guardian.Panel {
 	return guardian.NewPanel(guardian.PanelConfig{
-		Host: g.cfg.Host, Genesis: g.cfg.Genesis, Key: g.cfg.Key, Charter: w.Charter, Members: w.Members,
+		Host: g.cfg.Host, Genesis: g.genesis, Key: g.cfg.Key, Charter: w.Charter, Members: w.Members,
 		Local: g.local, Slots: g.slot, Epoch: w.Epoch, Grant: w.Grant,
 	})
+}
+
+// all returns the wards with their records, in no order.
+func (g *guard) all() (out []guarded) {
+	for _, job := range g.runner.Keys() {
+		if w, _, err := g.runner.Get(job); err == nil {
+			out = append(out, w)
+		}
+	}
+	return out
+}
+
+// wards returns the wards, in no order.
+func (g *guard) wards() (out []Ward) {
+	for _, w := range g.all() {
+		out = append(out, w.Ward)
+	}
+	return out
+}
+
+// blobs are the files of the jobs that are guarded.
+func (g *guard) blobs() map[cid.Cid]bool {
+	out := map[cid.Cid]bool{}
+	for _, w := range g.all() {
+		for _, f := range w.needed() {
+			out[f.CID] = true
+		}
+	}
+	return out
 }
 
 // Service guards jobs for one peer. New starts nothing; Run does.
 type Service struct {
 	*guard
-	wards   *register
-	doors   *admission
-	keeper  *keeper
-	running *tasks
+	doors *admission
 }
 
 // New reads the wards of an earlier process.
 func New(ctx context.Context, cfg Config) (*Service, error) {
-	g := &guard{
-		cfg: cfg, domain: cfg.Genesis.Domain(), tag: cfg.Genesis.Tag(), self: cfg.Key.Key(),
-		timing: guardian.TimingOf(cfg.Genesis),
-	}
-	s := &Service{guard: g, wards: &register{guard: g}, running: &tasks{}}
-	g.local, g.files = s, &fetcher{guard: g, tasks: s.running}
-	s.doors = &admission{guard: g, wards: s.wards, at: g.connectedFrom}
-	s.keeper = &keeper{guard: g, wards: s.wards, tasks: s.running}
-	if err := s.wards.load(ctx); err != nil {
+	g := &guard{cfg: cfg, tag: cfg.Genesis.Tag(), rules: rules{
+		genesis: cfg.Genesis, domain: cfg.Genesis.Domain(), self: cfg.Key.Key(), timing: guardian.TimingOf(cfg.Genesis),
+		maxBytes: cfg.Policy.MaxBytes,
+	}}
+	s := &Service{guard: g, doors: &admission{guard: g, at: g.connectedFrom, coming: map[sign.Hash]Ward{}}}
+	g.local, g.fellows = s, func(w Ward) fellows { return g.panel(w) }
+	files := &fetcher{guard: g, under: make(chan struct{}, maxFetches)}
+	var err error
+	g.runner, err = machine.New(ctx, shell{g, files}, machine.Config[event]{
+		Name: "ward", Store: cfg.Store, Clock: g.now, Resume: resumed{}, Tick: ticked{}, Log: cfg.Log,
+	})
+	if err != nil {
 		return nil, err
 	}
 	return s, nil
@@ -121,14 +174,8 @@ func New(ctx context.Context, cfg Config) (*Service, error) {
 // HandTo sets the supervisor of the jobs that this peer takes over. It is called before Run.
 func (s *Service) HandTo(to Supervisor) { s.supervisor = to }
 
-// Run guards until ctx ends.
+// Run guards until ctx ends. It returns an error if the journal is broken.
 func (s *Service) Run(ctx context.Context) error {
-	for _, w := range s.wards.all() {
-		w.mu.Lock()
-		w.heard = time.Now() // no beat could arrive before
-		w.mu.Unlock()
-	}
-	s.running.open(ctx)
 	answer := func(ctx context.Context, from peer.ID, req *nodepb.GuardRequest) (*nodepb.GuardReply, error) {
 		k, err := p2p.KeyFromPeerID(from)
 		if err != nil {
@@ -137,88 +184,14 @@ func (s *Service) Run(ctx context.Context) error {
 		return s.Answer(ctx, sign.Key(k), req)
 	}
 	server := protocol.Guard.Handle(s.cfg.Host, s.tag, answer, stream.Limits{PerPeer: 128, Logger: s.cfg.Log})
-	tick := time.NewTicker(max(s.timing.Beat/2, 100*time.Millisecond))
-	defer tick.Stop()
-	for ctx.Err() == nil {
-		select {
-		case <-ctx.Done():
-		case <-tick.C:
-			s.keeper.watch()
-		}
-	}
-	server.Close()
-	s.running.close()
-	return nil
-}
-
-// Answer answers one request, of another peer or of this one.
-func (s *Service) Answer(ctx context.Context, from sign.Key, req *nodepb.GuardRequest) (*nodepb.GuardReply, error) {
-	if _, ok := req.Op.(*nodepb.GuardRequest_Offer_); ok {
-		return s.doors.offer(from)
-	}
-	if len(req.Job) != sign.HashSize {
-		return nil, malformed("a job of %d bytes", len(req.Job))
-	}
-	job := sign.Hash(req.Job)
-	if e := req.GetEngage(); e != nil {
-		return s.engage(ctx, from, job, e)
-	}
-	unknown := guardian.Refuse(guardian.CodeUnknown, "this peer guards no such job")
-	w := s.wards.find(job)
-	if w == nil {
-		return nil, unknown
-	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if !w.Has(from) { // do not reveal that the job exists
-		return nil, unknown
-	}
-	return w.answer(ctx, from, req)
-}
-
-// engage takes a job on. The answer is Done once all data to supervise the job is stored. A paid guardian fetches
-// nothing before its wage is on chain. Until then it answers Done only if Complete is not set.
-func (s *Service) engage(
-	ctx context.Context, from sign.Key, job sign.Hash, e *nodepb.GuardRequest_Engage,
-) (*nodepb.GuardReply, error) {
-	next, err := s.doors.wardOf(from, job, e)
-	if err != nil {
-		return nil, err
-	}
-	w, err := s.doors.admit(ctx, next)
-	if err != nil {
-		return nil, err
-	}
-	w.mu.Lock()
-	ready, backed := w.Ready, w.Unbacked.IsZero()
-	fetched := s.files.fetch(w)
-	w.mu.Unlock()
-	switch {
-	case !backed && !e.Complete:
-		return done(), nil
-	case !backed:
-		return nil, guardian.Refuse(guardian.CodeFetching, "this peer's wage is not on chain yet")
-	}
-	if !ready {
-		select {
-		case <-fetched:
-		case <-ctx.Done():
-		case <-time.After(protocol.QuickAnswer / 2):
-		}
-		w.mu.Lock()
-		ready = w.Ready
-		w.mu.Unlock()
-	}
-	if !ready {
-		return nil, guardian.Refuse(guardian.CodeFetching, "the job's files are on their way")
-	}
-	return done(), nil
+	defer server.Close()
+	return s.runner.Run(ctx)
 }
 
 // Jobs returns the charters of the guarded jobs that are not dismissed, in no order.
 func (s *Service) Jobs() []guardian.Charter {
 	var out []guardian.Charter
-	for _, w := range s.wards.values() {
+	for _, w := range s.wards() {
 		if !w.Dismissed {
 			out = append(out, w.Charter)
 		}
@@ -228,12 +201,12 @@ func (s *Service) Jobs() []guardian.Charter {
 
 // Wards are the jobs that this peer guards, in no order. They include dismissed ones with guardians that may still be
 // paid.
-func (s *Service) Wards() []Ward { return s.wards.values() }
+func (s *Service) Wards() []Ward { return s.wards() }
 
 // Escrows are those of the jobs that this peer guards.
 func (s *Service) Escrows() []sign.Key {
 	var out []sign.Key
-	for _, w := range s.wards.values() {
+	for _, w := range s.wards() {
 		out = append(out, w.Escrows...)
 	}
 	return out
@@ -242,13 +215,8 @@ func (s *Service) Escrows() []sign.Key {
 // State returns the last state that a job's supervisor reported. It reports false if there is none or the job was
 // dismissed.
 func (s *Service) State(job sign.Hash) (guardian.State, bool) {
-	w := s.wards.find(job)
-	if w == nil {
-		return guardian.State{}, false
-	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.state == nil {
+	w, _, err := s.runner.Get(job)
+	if err != nil || w.state == nil {
 		return guardian.State{}, false
 	}
 	return w.state.State, true
@@ -257,25 +225,12 @@ func (s *Service) State(job sign.Hash) (guardian.State, bool) {
 // Guarded returns this peer's ward of a job, and a panel of its guardians to read the standing or to sign the wage. The
 // caller closes the panel. It returns false for an unknown or deleted job.
 func (s *Service) Guarded(job sign.Hash) (Ward, *guardian.Panel, bool) {
-	w := s.wards.find(job)
-	if w == nil {
+	w, _, err := s.runner.Get(job)
+	if err != nil {
 		return Ward{}, nil, false
 	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
 	return w.Ward, s.panel(w.Ward), true
 }
 
 // Blobs are the files of the jobs that are guarded.
-func (s *Service) Blobs() map[cid.Cid]bool {
-	out := map[cid.Cid]bool{}
-	for _, w := range s.wards.all() {
-		w.mu.Lock()
-		files := w.needed()
-		w.mu.Unlock()
-		for _, f := range files {
-			out[f.CID] = true
-		}
-	}
-	return out
-}
+func (s *Service) Blobs() map[cid.Cid]bool { return s.blobs() }

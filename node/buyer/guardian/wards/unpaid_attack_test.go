@@ -23,14 +23,13 @@ func TestAttackGuardiansUnpaid(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		base, members := guardiantest.CharterOf(t, 3, 2)
 		disk := store.NewMemory()
-		start := func() *Service {
-			s, err := alone(t, guardiantest.Network, base, disk)
-			guardiantest.Must(t, err)
-			s.cfg.Policy.MaxJobs = 16
-			s.cfg.Backed = func(context.Context, Ward, []byte) error { return errNotThere }
-			return s
+		start := func() (*Service, func()) {
+			return running(t, guardiantest.Network, base, disk, func(s *Service) {
+				s.cfg.Policy.MaxJobs = 16
+				s.cfg.Backed = func(context.Context, Ward, []byte) error { return errNotThere }
+			})
 		}
-		s := start()
+		s, stop := start()
 		engage := func(i int) error {
 			c := base
 			c.Owner, c.Job = guardiantest.Named(fmt.Sprint("owner", i)).Key(), sign.Sum([]byte(fmt.Sprint("job", i)))
@@ -47,18 +46,13 @@ func TestAttackGuardiansUnpaid(t *testing.T) {
 			t.Errorf("the ninth of 16: %v", err)
 		}
 		time.Sleep(30 * time.Minute)
-		s = start()
+		stop()
+		s, _ = start()
 		if err := engage(9); !guardian.Refused(err, guardian.CodeFull) {
 			t.Errorf("after a restart: %v", err)
 		}
 		time.Sleep(31 * time.Minute)
-		for _, w := range s.wards.all() {
-			w.mu.Lock()
-			do := s.keeper.due(w)
-			w.mu.Unlock()
-			guardiantest.Must(t, do(t.Context(), w))
-		}
-		if n := len(s.wards.all()); n != 0 {
+		if n := len(s.all()); n != 0 {
 			t.Errorf("an hour later %d are guarded still", n)
 		}
 	})
