@@ -41,13 +41,9 @@ func (n *Network) Alive() bool {
 	return n.PID > 0 && syscall.Kill(n.PID, 0) == nil && startTime(n.PID) == n.Started
 }
 
-// Serve runs a testnet until ctx ends, the chain ends, or all peers end.
-func Serve(ctx context.Context, o Options) error {
-	n, err := Start(ctx, o)
-	if err != nil {
-		return err
-	}
-	var gone <-chan struct{} // never on a free network
+// Serve runs a testnet that Start or Resume returned until ctx ends or the chain ends.
+func Serve(ctx context.Context, n *Network) error {
+	var gone <-chan struct{} // never without a chain of its own
 	if n.chain != nil {
 		gone = n.chain.Done()
 	}

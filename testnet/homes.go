@@ -22,22 +22,16 @@ import (
 // homeName matches the home directories that a testnet makes for its peers.
 var homeName = regexp.MustCompile(`^(peer|buyer)-[0-9]+$`)
 
-// clear deletes the homes of an earlier testnet in the directory. Its chain is gone.
+// clear deletes the homes of an earlier testnet in the directory.
 func (n *Network) clear() error {
-	entries, err := os.ReadDir(n.Dir)
-	if err != nil {
+	names, err := homes(n.Dir)
+	if err != nil || len(names) == 0 {
 		return err
 	}
-	entries = slices.DeleteFunc(entries, func(e os.DirEntry) bool {
-		return !e.IsDir() || !homeName.MatchString(e.Name())
-	})
-	if len(entries) == 0 {
-		return nil
-	}
 	n.opts.Say("a new network replaces that in %s: keys, wallets, jobs and receipts of its %d peers "+
-		"are deleted", n.Dir, len(entries))
-	for _, e := range entries {
-		if err := os.RemoveAll(filepath.Join(n.Dir, e.Name())); err != nil {
+		"are deleted", n.Dir, len(names))
+	for _, name := range names {
+		if err := os.RemoveAll(filepath.Join(n.Dir, name)); err != nil {
 			return err
 		}
 	}

@@ -47,8 +47,8 @@ type Network struct {
 	borrowed bool // the caller owns the chain
 }
 
-// Start makes the directory, starts the chain and all peers and returns when every peer sees the chain and has found
-// others. After an error no process is left.
+// Start makes a new network. It deletes the homes of an earlier one in o.Dir, starts the chain and all peers, and
+// returns when every peer sees the chain and has found others. After an error no process is left.
 func Start(ctx context.Context, o Options) (n *Network, err error) {
 	if o, err = o.withDefaults(); err != nil {
 		return nil, err
@@ -56,10 +56,8 @@ func Start(ctx context.Context, o Options) (n *Network, err error) {
 	if err := os.MkdirAll(o.Dir, 0o700); err != nil {
 		return nil, err
 	}
-	if old, err := Load(o.Dir); err == nil && old.Alive() {
-		return nil, fmt.Errorf("a testnet runs in %s already (process %d); "+
-			"stop it with `starling testnet down --dir %s`",
-			o.Dir, old.PID, o.Dir)
+	if err := unused(o.Dir); err != nil {
+		return nil, err
 	}
 	n = &Network{Dir: o.Dir, PID: os.Getpid(), Started: startTime(os.Getpid()), opts: o}
 	defer func() {
@@ -95,20 +93,7 @@ func Start(ctx context.Context, o Options) (n *Network, err error) {
 			return n, err
 		}
 	}
-	started := 0
-	for _, p := range n.Peers {
-		if p.place.Late {
-			continue
-		}
-		if err := p.start(); err != nil {
-			return n, err
-		}
-		started++
-	}
-	if err := n.save(); err != nil {
-		return n, err
-	}
-	if err := n.WaitReady(ctx); err != nil {
+	if err := n.launch(ctx); err != nil {
 		return n, err
 	}
 	if o.Audit > 0 {
@@ -116,9 +101,45 @@ func Start(ctx context.Context, o Options) (n *Network, err error) {
 			return n, fmt.Errorf("bonding the judges' stakes: %w", err)
 		}
 	}
+	return n, n.ready(began)
+}
+
+// unused returns an error if a testnet runs in dir.
+func unused(dir string) error {
+	if old, err := Load(dir); err == nil && old.Alive() {
+		return fmt.Errorf("a testnet runs in %s already (process %d); stop it with `starling testnet down --dir %s`",
+			dir, old.PID, dir)
+	}
+	return nil
+}
+
+// launch starts the peers and waits until they are ready.
+func (n *Network) launch(ctx context.Context) error {
+	for _, p := range n.Peers {
+		if p.place.Late {
+			continue
+		}
+		if err := p.start(); err != nil {
+			return err
+		}
+	}
+	if err := n.save(); err != nil {
+		return err
+	}
+	return n.WaitReady(ctx)
+}
+
+// ready records that the network can be used.
+func (n *Network) ready(began time.Time) error {
+	started := 0
+	for _, p := range n.Peers {
+		if !p.place.Late {
+			started++
+		}
+	}
 	n.Ready = true
-	o.Say("%d peers are up after %v", started, time.Since(began).Round(time.Millisecond))
-	return n, n.save()
+	n.opts.Say("%d peers are up after %v", started, time.Since(began).Round(time.Millisecond))
+	return n.save()
 }
 
 // startChain starts a local Solana, or uses the chain of the options, and deploys Starling's program on it.
@@ -234,7 +255,7 @@ func (n *Network) Providers() []*Peer { return n.Peers[:n.opts.Providers] }
 // Buyers are the peers that only buy.
 func (n *Network) Buyers() []*Peer { return n.Peers[n.opts.Providers:] }
 
-// Chain is the local chain; nil on a free network.
+// Chain is the local chain; nil on a free network and on one that was resumed.
 func (n *Network) Chain() *localnet.Chain { return n.chain }
 
 // Ledger is a view of the chain without a wallet.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/peer"
@@ -232,6 +233,29 @@ func TestBusy(t *testing.T) {
 		})
 		if r.busy() != c.busy {
 			t.Errorf("orders of others %t, job %s: busy %t", c.others, c.state, r.busy())
+		}
+	}
+}
+
+// On a free network nothing is anchored, and the room rests.
+func TestFreeNetworkRests(t *testing.T) {
+	t.Parallel()
+	h, key := hostOf(t, 5)
+	for name, free := range map[string]bool{"a paying network": false, "a free network": true} {
+		turns := 0
+		r := newRoom(t, h, key.Key(), func(cfg *Config) {
+			cfg.Genesis.Free = free
+			cfg.Busy = func() bool { turns++; return true }
+		})
+		synctest.Test(t, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			if err := r.Run(ctx); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+		})
+		if (turns == 0) != free {
+			t.Errorf("%s: %d turns in a minute", name, turns)
 		}
 	}
 }

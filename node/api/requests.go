@@ -85,6 +85,8 @@ type Log struct {
 	Follow bool      `query:"follow" doc:"wait for more until the job has ended"`
 	Since  time.Time `query:"since" doc:"received by the peer in that second or later"`
 	Tail   *int      `query:"tail" doc:"lines before the end; without it all"`
+
+	Timestamps bool `query:"timestamps" doc:"begin each line with the second in which the peer received it, or -"`
 }
 
 // Exec is a program to run beside that of a rank.

@@ -1,18 +1,26 @@
 #!/usr/bin/env bash
 # A hundred peers on one machine, and jobs with half as many ranks and with as many: each rank has its own provider, all
 # succeed, and both sides sign every receipt. With --paid the network has a local Solana and the ranks are paid; by default it
-# is a free network.
+# is a free network. It needs neither root nor the internet, and 40 MB of memory for each peer.
 #
-#   testnet/scenarios/hundred.sh [--paid] [directory]     default: a temporary directory
+#   testnet/scenarios/hundred.sh [--paid] [-n PEERS] [directory]     default: 100 peers, a temporary directory
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
-free=--free
-[ "${1:-}" != --paid ] || { free=; shift; }
+free=--free peers=100
+while [ $# -gt 0 ]; do
+	case $1 in
+	--paid) free= ;;
+	-n) peers=${2:?-n needs a number of peers}; shift ;;
+	-*) echo "usage: $0 [--paid] [-n PEERS] [directory]" >&2; exit 2 ;;
+	*) break ;;
+	esac
+	shift
+done
+[ "$peers" -ge 2 ] || { echo "-n: $peers peers, want at least 2" >&2; exit 2; }
 dir=${1:-$(mktemp -d)}
 mkdir -p "$dir"
 starling=$dir/starling
-peers=100
 
 say() { printf '\n%s\n' "$*"; }
 fail() { echo "FAILED: $*" >&2; exit 1; }
@@ -26,15 +34,15 @@ trap clean EXIT
 say "1. $peers selling peers, one buying peer"
 go build -trimpath -o "$starling" ./cmd/starling
 GOOS=wasip1 GOARCH=wasm CGO_ENABLED=0 go build -trimpath -o "$dir/hash.wasm" ./testnet/jobs/hash
-"$starling" testnet up --dir "$dir/net" -n $peers --units 1 $free
+"$starling" testnet up --new --dir "$dir/net" -n "$peers" --units 1 $free
 export STARLING_HOME=$dir/net/buyer-1
 
 price=()
 [ -n "$free" ] || price=(--max-price 0.5 --budget 20)
-for ranks in $((peers / 2)) $peers; do
+for ranks in $((peers / 2)) "$peers"; do
 	say "2. A job of $ranks ranks"
 	began=$(date +%s%N)
-	job=$("$starling" run -d --guardians 0 -n $ranks "${price[@]}" "$dir/hash.wasm" -- 1)
+	job=$("$starling" run -d --guardians 0 -n "$ranks" "${price[@]}" "$dir/hash.wasm" -- 1)
 	"$starling" wait "$job" >/dev/null || fail "the job did not succeed: $("$starling" why "$job" | tail -n 5)"
 	took=$((($(date +%s%N) - began) / 1000000))
 	"$starling" status "$job" -o yaml >"$dir/status.yaml"
@@ -45,4 +53,4 @@ for ranks in $((peers / 2)) $peers; do
 	[ "$providers" -eq "$ranks" ] || fail "$ranks ranks on $providers providers"
 done
 
-say "Both jobs, of 50 and 100 ranks, succeeded."
+say "Both jobs, of $((peers / 2)) and $peers ranks, succeeded."

@@ -126,7 +126,7 @@ func BindRecords(of Records) []route.Bound {
 		api.JobLog.Bind(func(w http.ResponseWriter, r *http.Request, q api.Log) error {
 			w.Header().Set("Content-Type", "application/vnd.starling.log")
 			f := &flusher{w: w, rc: http.NewResponseController(w)}
-			part := ranklog.Query{Since: q.Since, Tail: q.Tail, Follow: q.Follow}
+			part := ranklog.Query{Since: q.Since, Tail: q.Tail, Follow: q.Follow, Timestamps: q.Timestamps}
 			err := of.Log(r.Context(), q.ID, q.Rank, part, f)
 			if err != nil && f.begun {
 				panic(http.ErrAbortHandler) // frames were sent: only a broken connection signals that some are missing

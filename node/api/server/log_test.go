@@ -49,9 +49,9 @@ func TestLog(t *testing.T) {
 		t.Errorf("asked for %+v, want all", f.part)
 	}
 	part, zero := time.Date(2026, 11, 28, 19, 0, 0, 0, time.UTC), 0
-	q := api.Log{ID: f.job.ID, Follow: true, Since: part, Tail: &zero}
+	q := api.Log{ID: f.job.ID, Follow: true, Since: part, Tail: &zero, Timestamps: true}
 	if err := c.Log(t.Context(), q, io.Discard, io.Discard); err != nil || !f.part.Follow || !f.part.Since.Equal(part) ||
-		f.part.Tail == nil || *f.part.Tail != 0 {
+		!f.part.Timestamps || f.part.Tail == nil || *f.part.Tail != 0 {
 		t.Errorf("asked for %+v, %v", f.part, err)
 	}
 	less := -1

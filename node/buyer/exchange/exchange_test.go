@@ -281,6 +281,34 @@ func TestCollectForOne(t *testing.T) {
 	})
 }
 
+// A provider whose quote came over gossip is not silent when the auction ends before its direct answer; one without a
+// quote is.
+func TestQuotedIsNotSilent(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 4)
+		w.know(1, 2)
+		w.sellers[1].delay, w.sellers[2].delay = time.Minute, time.Minute
+		o, envelope := w.order(1)
+		go func() {
+			time.Sleep(100 * time.Millisecond)
+			if err := w.TakeQuote(w.Addr(3).ID, o.ID, w.box(1, o)); err != nil {
+				t.Error(err)
+			}
+		}()
+		quotes := w.Collect(t.Context(), &w.steps, o, envelope, Ask{Direct: true, Settle: time.Second}).Quotes
+		if len(quotes) != 1 || quotes[0].Route != RouteGossip {
+			t.Errorf("quotes %+v", quotes)
+		}
+		for i, silent := range map[int]bool{1: false, 2: true} {
+			p := w.sellers[i].offer.Provider
+			if got := len(w.steps.of(trace.Silent, p)) > 0; got != silent {
+				t.Errorf("seller %d is silent: %v, want %v", i, got, silent)
+			}
+		}
+	})
+}
+
 // Quotes that come back over gossip are opened with the order's own key and held to the order. After the order's time
 // they are counted, not taken.
 func TestTakeQuote(t *testing.T) {

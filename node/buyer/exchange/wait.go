@@ -68,6 +68,14 @@ func (a *auction) strangers() int {
 	return a.x.guess(c) - 1 - len(known)
 }
 
+// quoted reports whether a quote of the provider was taken.
+func (a *auction) quoted(p sign.Key) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	_, ok := a.quotes[p]
+	return ok
+}
+
 // answered returns the providers whose answer is final: they quoted or declined. A timeout, "busy" and "the order's
 // money is not seen yet" are not final. a.mu is held.
 func (a *auction) answered() map[sign.Key]bool {

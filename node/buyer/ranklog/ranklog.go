@@ -197,6 +197,9 @@ type Query struct {
 	Tail *int
 	// Follow waits for more until the log ends.
 	Follow bool
+	// Timestamps begins each line with the second in which it arrived at this peer, in UTC, or with - if that is
+	// unknown. A line that was written while this peer was away arrived later.
+	Timestamps bool
 }
 
 // Copy writes the frames that q selects to w. With Follow it returns when the log ends or ctx does.
@@ -206,16 +209,23 @@ func (l *Log) Copy(ctx context.Context, w io.Writer, q Query) error {
 		return fmt.Errorf("reading a log: %w", err)
 	}
 	defer f.Close()
-	offset, err := l.begin(ctx, w, f, q)
+	stamped := &stamper{w: w}
+	pass := func(from, to int64, at times) (int64, error) {
+		if q.Timestamps {
+			return to - from, stamped.pass(f, from, to, at)
+		}
+		return io.Copy(w, io.NewSectionReader(f, from, to-from))
+	}
+	offset, err := l.begin(ctx, f, q, w, stamped)
 	if err != nil {
 		return fmt.Errorf("reading a log: %w", err)
 	}
 	for {
 		l.mu.Lock()
-		size, done, wake := l.size, l.done, l.wake
+		size, at, done, wake := l.size, l.at, l.done, l.wake
 		l.mu.Unlock()
 		if offset < size {
-			n, err := io.Copy(w, io.NewSectionReader(f, offset, size-offset))
+			n, err := pass(offset, size, at)
 			offset += n
 			if err != nil {
 				return err
@@ -233,18 +243,30 @@ func (l *Log) Copy(ctx context.Context, w io.Writer, q Query) error {
 	}
 }
 
-// begin returns the offset from which on q selects all frames, after writing to w the lines before it that q selects.
-func (l *Log) begin(ctx context.Context, w io.Writer, f *os.File, q Query) (offset int64, err error) {
+// begin returns the offset from which on q selects all frames, after writing the lines before it that q selects.
+func (l *Log) begin(ctx context.Context, f *os.File, q Query, w io.Writer, stamped *stamper) (offset int64, err error) {
 	l.mu.Lock()
-	size := l.size
+	size, at := l.size, l.at
 	if !q.Since.IsZero() {
-		offset, err = l.at.since(q.Since, size)
+		offset, err = at.since(q.Since, size)
 	}
 	l.mu.Unlock()
 	if err != nil || q.Tail == nil {
 		return offset, err
 	}
-	return copyTail(ctx, w, f, offset, size, *q.Tail)
+	put := func(f frame) error {
+		_, err := w.Write(encode(f.stream, f.data))
+		return err
+	}
+	if q.Timestamps {
+		c, err := at.clock(offset)
+		if err != nil {
+			return offset, err
+		}
+		defer c.close()
+		put = func(f frame) error { return stamped.put(f, c) }
+	}
+	return copyTail(ctx, put, f, offset, size, *q.Tail)
 }
 
 // Store stores the log as a file and returns its digest and size. The size of an empty log is 0, and nothing is stored.

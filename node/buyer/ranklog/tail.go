@@ -62,10 +62,10 @@ func (c cut) kept(f frame) []byte {
 	return f.data
 }
 
-// copyTail writes the last lines of the frames between two offsets to w, up to the end of a frame, and returns its
+// copyTail puts the last lines of the frames between two offsets, up to the end of a frame, and returns its
 // offset: behind it everything is kept. A line belongs to the place where it ends, and none is divided. It reads the
 // frames up to three times and holds one in memory.
-func copyTail(ctx context.Context, w io.Writer, r io.ReaderAt, from, to int64, lines int) (int64, error) {
+func copyTail(ctx context.Context, put func(frame) error, r io.ReaderAt, from, to int64, lines int) (int64, error) {
 	if lines <= 0 {
 		return to, nil
 	}
@@ -84,7 +84,7 @@ func copyTail(ctx context.Context, w io.Writer, r io.ReaderAt, from, to int64, l
 			return from, err
 		}
 		if data := cuts[f.stream].kept(f); len(data) > 0 {
-			if _, err := w.Write(encode(f.stream, data)); err != nil {
+			if err := put(frame{f.offset, f.stream, data}); err != nil {
 				return from, err
 			}
 		}

@@ -52,7 +52,7 @@ func ChildMain() {
 	if len(os.Args) != 3 || os.Args[1] != GaugeSubcommand && os.Args[1] != Subcommand {
 		return
 	}
-	confined, err := confine.Enter()
+	confined, box, err := confine.Enter()
 	if os.Args[1] == GaugeSubcommand {
 		gaugeMain(os.Args[2], err)
 	}
@@ -69,7 +69,7 @@ func ChildMain() {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	c.confined = confined
+	c.confined, c.box = confined, box
 	c.run()
 }
 
@@ -88,6 +88,7 @@ type child struct {
 
 	stopper  *process.Stopper
 	confined confine.Confinement
+	box      confine.Box
 
 	mu      sync.Mutex // held permanently by the goroutine that ends the process
 	phase   phase

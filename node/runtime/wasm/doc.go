@@ -45,9 +45,14 @@
 // the peer's files. On Linux it gets no new privileges. Landlock, if the kernel has it, allows only files of the
 // execution, the program, the mounts and the compile cache, and no TCP or signals to other processes. Seccomp allows
 // only the system calls that the sandbox needs: no sockets, no other programs, no tracing. The log names the parts that
-// this system has. The compile cache (package compilecache) is shared by all children: a guest that broke out of its
-// sandbox could change another guest's code within the same confinement. If several children start a program at once,
-// one compiles it and the others wait.
+// this system has.
+//
+// The compile cache (package compilecache) is shared by all children of a user's peers. If several children start a
+// program at once, one compiles it and the others wait. A child gives the cache up before its guest's first
+// instruction: with Landlock, a guest that broke out of its sandbox can neither read nor change the code of other
+// guests. An entry has the SHA-256 of its program as its name, is renamed into place after an fsync, and has a
+// checksum of its code. A torn or damaged entry is not run; the program is compiled again. A cache that other users
+// could write is refused.
 //
 // A module's start section runs before Start returns, under the same limits. A module that traps there is ErrBadModule.
 //

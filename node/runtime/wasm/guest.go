@@ -60,6 +60,11 @@ func (c *child) prepare() (*guest, error) {
 	if err := g.compile(code); err != nil {
 		return nil, err
 	}
+	// The compiled code is in memory: the guest's process has no use for the cache, whose other entries are the code of
+	// other buyers' programs.
+	if c.confined, err = c.box.Narrow(c.confined); err != nil {
+		return nil, err
+	}
 	exports, err := g.provideWASI()
 	if err != nil {
 		return nil, err

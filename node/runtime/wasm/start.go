@@ -179,7 +179,7 @@ func lastWords(dir string) string {
 func (r *Runtime) boxOf(s runtime.Spec) confine.Box {
 	b := confine.Box{
 		Memory: uint64(s.Limits.WithDefaults().MemoryMiB)<<20 + childMemory,
-		Files:  []string{s.Module}, Write: []string{s.Dir, r.cfg.CacheDir},
+		Files:  []string{s.Module}, Write: []string{s.Dir}, Until: []string{r.cfg.CacheDir},
 	}
 	for _, m := range s.Mounts {
 		if m.ReadOnly {

@@ -71,6 +71,9 @@ func New(cfg Config) (*Runtime, error) {
 	if err := os.MkdirAll(cfg.CacheDir, 0o700); err != nil {
 		return nil, fmt.Errorf("wasm runtime: creating cache: %w", err)
 	}
+	if err := compilecache.Check(cfg.CacheDir); err != nil {
+		return nil, fmt.Errorf("wasm runtime: %w", err)
+	}
 	compilecache.Prune(cfg.CacheDir, int64(cfg.CacheMiB)<<20)
 	return &Runtime{cfg: cfg}, nil
 }

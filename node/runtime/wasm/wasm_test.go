@@ -150,7 +150,7 @@ func wait(t testing.TB, r *Runtime, h runtime.Handle) runtime.Exit {
 
 func TestCheckModule(t *testing.T) {
 	t.Parallel()
-	r, err := New(Config{CacheDir: t.TempDir()})
+	r, err := New(Config{CacheDir: filepath.Join(t.TempDir(), "cache")})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -24,10 +24,13 @@ has ended; the exit code then is that of the job.
 
 --tail shows the last lines of each rank. --since shows the lines that arrived at your peer in that second or later. It
 takes a duration before now (90s, 36h, 7d), a UTC day (2006-01-02) or a time (2006-01-02T15:04:05Z). With both, --tail
-counts the lines since then.`,
+counts the lines since then.
+
+-t begins each line with the second of its arrival at your peer, in UTC. Lines written while your peer was away arrived
+when it was back. The time is - if your peer has not recorded it.`,
 		Example: `  starling logs jk3v5q2a
   starling logs -f --tail 20 jk3v5q2a
-  starling logs --since 10m jk3v5q2a
+  starling logs -t --since 10m jk3v5q2a
   starling logs --rank 2 jk3v5q2a > rank2.txt`,
 		GroupID: cli.GroupJobs,
 	}, "job", "show one rank only", func(ctx context.Context, c *api.Client, id string) (record.Job, error) {
@@ -76,6 +79,7 @@ func LogsCommand(a *cli.App, c *cobra.Command, what, one string, find func(conte
 	f.BoolVarP(&q.Follow, "follow", "f", false, "follow the log until the "+what+" has ended")
 	f.IntVar(&q.Rank, "rank", cli.AllRanks, one)
 	f.StringVar(&since, "since", "", "show lines since `TIME`: 10m, 7d, 2006-01-02T15:04:05Z")
+	f.BoolVarP(&q.Timestamps, "timestamps", "t", false, "begin each line with its time of arrival")
 	f.IntVar(&tail, "tail", 0, "show only the last `N` lines of each rank")
 	return c
 }

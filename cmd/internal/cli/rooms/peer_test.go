@@ -80,6 +80,7 @@ func (w *world) testPartsOfLogs(t *testing.T, id string) {
 	if one := w.CLI(t, "logs", "--rank", "1", "--tail", "1", id).Want(t, cli.ExitOK); one.Out != "from rank 1" || one.Err != "" {
 		t.Errorf("the last line of one rank: %q, %q", one.Out, one.Err)
 	}
+	w.CLI(t, "logs", "-t", "--tail", "1", id).Want(t, cli.ExitOK, `^\[0\] \d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ from rank 0$`)
 	for _, args := range [][]string{{"--tail", "1"}, {"--tail", "1", "-f"}, {"--since", "1h", "--tail", "1"}} {
 		r := w.CLI(t, append([]string{"logs", id}, args...)...).Want(t, cli.ExitOK, `^\[0\] from rank 0$`, `^\[1\] from rank 1$`)
 		if strings.Contains(r.Out, "hello") {

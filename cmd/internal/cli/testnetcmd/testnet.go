@@ -90,11 +90,16 @@ func (o *testnetOptions) check() error {
 
 func testnetUp(a *cli.App) *cobra.Command {
 	var o testnetOptions
+	var anew bool
 	c := &cobra.Command{
 		Use:   "up",
-		Short: "Start a testnet in the background",
-		Long: `Starts a testnet in the background and returns when its peers have found each other. It is a new network:
-the homes of an earlier one in the directory are deleted, with their keys, jobs and receipts.
+		Short: "Start a testnet in the background, or resume one",
+		Long: `Starts a testnet in the background and returns when its peers have found each other.
+
+If the directory has a stopped network, its peers are resumed with their keys, wallets, configurations, jobs and
+receipts; the flags for size and kind are then left out. A free network can be resumed, and one on the validator of
+--solana-rpc while that has its chain. Without --solana-rpc the local Solana is in memory and is lost when the network
+stops; --new makes a new network in its place and deletes the homes of its peers.
 
 Starling's program is deployed on a local Solana, which needs Node.js: a job's money is deposited before it begins,
 providers claim according to the buyer's vouchers, and the rest is refunded. With --free nothing is paid and there is no
@@ -117,18 +122,19 @@ units.`,
 			if err != nil {
 				return err
 			}
+			args := o.serve(dir)
+			if !anew {
+				stopped, err := o.stopped(c, dir)
+				if err != nil {
+					return err
+				}
+				if stopped {
+					args = []string{"testnet", "serve", "--dir", dir, "--resume"}
+				}
+			}
 			self, err := os.Executable()
 			if err != nil {
 				return err
-			}
-			args := []string{"testnet", "serve", "--dir", dir, "--peers", fmt.Sprint(o.providers), "--buyers",
-				fmt.Sprint(o.buyers), "--units", fmt.Sprint(o.units),
-				"--audit", o.audit.String()}
-			if o.free {
-				args = append(args, "--free")
-			}
-			if o.rpc != "" {
-				args = append(args, "--solana-rpc", o.rpc)
 			}
 			n, err := testnet.Up(c.Context(), dir, self, args, a.Say)
 			if err != nil {
@@ -138,11 +144,56 @@ units.`,
 		},
 	}
 	o.sizeFlags(c)
+	c.Flags().BoolVar(&anew, "new", false, "replace the stopped network in the directory")
 	return c
+}
+
+// serve returns the command line that runs a new network.
+func (o *testnetOptions) serve(dir string) []string {
+	args := []string{"testnet", "serve", "--dir", dir, "--peers", fmt.Sprint(o.providers), "--buyers",
+		fmt.Sprint(o.buyers), "--units", fmt.Sprint(o.units), "--audit", o.audit.String()}
+	if o.free {
+		args = append(args, "--free")
+	}
+	if o.rpc != "" {
+		args = append(args, "--solana-rpc", o.rpc)
+	}
+	return args
+}
+
+// stopped reports whether dir has a stopped network to resume, with which the flags given to c agree.
+func (o *testnetOptions) stopped(c *cobra.Command, dir string) (bool, error) {
+	if n, err := testnet.Load(dir); err == nil && n.Alive() {
+		return false, nil // the start has the error
+	}
+	replace := fmt.Sprintf("`starling testnet up --new --dir %s` replaces it and deletes its peers' keys, jobs and "+
+		"receipts", o.dir)
+	n, err := testnet.Stopped(c.Context(), dir)
+	if err != nil {
+		return false, &cli.Error{Code: cli.ExitUsage, Err: fmt.Errorf("%s: %w", o.dir, err), Hint: replace}
+	}
+	if n == nil {
+		return false, nil
+	}
+	sellers := n.Sellers()
+	for _, f := range []struct {
+		flag string
+		same bool
+	}{
+		{"peers", o.providers == sellers}, {"buyers", o.buyers == len(n.Peers)-sellers},
+		{"free", o.free == n.Genesis.Free}, {"solana-rpc", o.rpc == n.RPC}, {"audit", false}, {"units", false},
+	} {
+		if c.Flags().Changed(f.flag) && !f.same {
+			return false, cli.WithHint(cli.Usagef("--%s: %s has a stopped network of %d selling peers and %d buyers, "+
+				"which is resumed as it is", f.flag, o.dir, sellers, len(n.Peers)-sellers), "%s", replace)
+		}
+	}
+	return true, nil
 }
 
 func testnetServe(a *cli.App) *cobra.Command {
 	var o testnetOptions
+	var resume bool
 	c := &cobra.Command{
 		Use:    "serve",
 		Short:  "Run a testnet until interrupted",
@@ -152,11 +203,20 @@ func testnetServe(a *cli.App) *cobra.Command {
 			if err := o.check(); err != nil {
 				return err
 			}
-			return testnet.Serve(c.Context(), testnet.Options{Dir: o.dir, Providers: o.providers, Buyers: o.buyers,
+			start := testnet.Start
+			if resume {
+				start = testnet.Resume
+			}
+			n, err := start(c.Context(), testnet.Options{Dir: o.dir, Providers: o.providers, Buyers: o.buyers,
 				Units: o.units, RPC: o.rpc, Free: o.free, Audit: o.audit, Say: a.Say})
+			if err != nil {
+				return err
+			}
+			return testnet.Serve(c.Context(), n)
 		},
 	}
 	o.sizeFlags(c)
+	c.Flags().BoolVar(&resume, "resume", false, "resume the stopped network in the directory")
 	return c
 }
 
@@ -164,16 +224,16 @@ func testnetDown(a *cli.App) *cobra.Command {
 	var o testnetOptions
 	c := &cobra.Command{
 		Use:   "down",
-		Short: "Stop a testnet; the next up makes a new one",
-		Long: `Stops the peers and the local Solana. The chain is in memory and is lost, and the network with it. The
-directory stays, with logs, jobs and receipts, until starling testnet up makes a new network there.`,
+		Short: "Stop a testnet",
+		Long: `Stops the peers and the local Solana. The directory stays, with keys, logs, jobs and receipts. The next
+starling testnet up resumes a free network, or one on the validator of --solana-rpc. A local Solana is in memory and is
+lost: its network can only be replaced, by starling testnet up --new.`,
 		Args: cli.ExactArgs(0),
 		RunE: func(c *cobra.Command, _ []string) error {
 			if err := testnet.Down(c.Context(), o.dir); err != nil {
 				return err
 			}
-			a.Say("the testnet in %s is down; its files stay until `starling testnet up` makes a new network there",
-				o.dir)
+			a.Say("the testnet in %s is down; its files stay: see `starling testnet up --help`", o.dir)
 			return nil
 		},
 	}

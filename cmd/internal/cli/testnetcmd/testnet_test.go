@@ -1,12 +1,16 @@
 package testnetcmd
 
 import (
+	"crypto/rand"
 	"os"
 	"path/filepath"
 	"testing"
 
 	"github.com/starling-network/starling/cmd/internal/cli"
 	"github.com/starling-network/starling/cmd/internal/cli/clitest"
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/node/config"
+	"github.com/starling-network/starling/p2p"
 )
 
 // run runs a command below testnet.
@@ -43,6 +47,51 @@ func TestOptionsRefused(t *testing.T) {
 	}
 }
 
+// stoppedNetwork makes the homes of a stopped free network of two selling peers and a buyer.
+func stoppedNetwork(t *testing.T) (dir string) {
+	t.Helper()
+	dir = t.TempDir()
+	g, err := market.FreeGenesis("testnet", rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.SlotMillis, g.IntervalSlots = 100, 10
+	for _, name := range []string{"peer-1", "peer-2", "buyer-1"} {
+		home := filepath.Join(dir, name)
+		if err := os.Mkdir(home, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := p2p.CreateIdentity(filepath.Join(home, config.FileIdentity)); err != nil {
+			t.Fatal(err)
+		}
+		writeJSON(t, filepath.Join(home, config.FileGenesis), g)
+		if err := os.WriteFile(filepath.Join(home, config.FileConfig), []byte("region: local\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+// A stopped network is not replaced by other sizes, nor when it cannot be resumed.
+func TestStoppedIsKept(t *testing.T) {
+	t.Parallel()
+	dir := stoppedNetwork(t)
+	hint := "^hint: `starling testnet up --new --dir " + dir + "` replaces it and deletes its peers' keys"
+	for _, args := range [][]string{{"-n", "3"}, {"--buyers", "0"}, {"--units", "2"}, {"--free=false"},
+		{"--audit", "1m"}, {"--solana-rpc", "http://127.0.0.1:1"}} {
+		run(t, append([]string{"up", "--dir", dir}, args...)...).Want(t, cli.ExitUsage, "2 selling peers and 1 buyers", hint)
+	}
+	if err := os.Remove(filepath.Join(dir, "peer-2", config.FileIdentity)); err != nil {
+		t.Fatal(err)
+	}
+	run(t, "up", "--dir", dir).Want(t, cli.ExitUsage, `cannot be resumed: .*peer-2: reading the peer's key: `, hint)
+	for _, name := range []string{"peer-1", "peer-2", "buyer-1"} {
+		if _, err := os.Stat(filepath.Join(dir, name, config.FileConfig)); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // Commands on a testnet that does not run, or whose process is gone.
 func TestNoTestnet(t *testing.T) {
 	t.Parallel()
@@ -61,7 +110,7 @@ func TestNoTestnet(t *testing.T) {
 	run(t, "status", "--dir", dir).Want(t, cli.ExitUnreachable, none)
 	run(t, "fund", "--dir", dir, "--tokens", "lots", wallet).Want(t, cli.ExitUsage, `--tokens: .*lots`)
 	run(t, "fund", "--dir", dir, wallet).Want(t, cli.ExitFailed, none)
-	run(t, "down", "--dir", dir).Want(t, cli.ExitOK, `is down; its files stay until .starling testnet up`)
+	run(t, "down", "--dir", dir).Want(t, cli.ExitOK, `is down; its files stay: see .starling testnet up --help`)
 	if _, err := os.Stat(state); !os.IsNotExist(err) {
 		t.Errorf("%s is still there: %v", state, err)
 	}

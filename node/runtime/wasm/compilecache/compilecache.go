@@ -5,6 +5,7 @@ package compilecache
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"fmt"
 	"io/fs"
 	"math/rand/v2"
 	"os"
@@ -14,10 +15,26 @@ import (
 	"time"
 
 	"github.com/starling-network/starling/node/runtime/wasm/process"
+	"golang.org/x/sys/unix"
 )
 
 // abandoned is the age at which a half-written entry belongs to no process.
 const abandoned = time.Hour
+
+// Check returns an error if another user could have written the directory's entries, which are machine code.
+func Check(dir string) error {
+	var st unix.Stat_t
+	if err := unix.Stat(dir, &st); err != nil {
+		return fmt.Errorf("cache %s: %w", dir, err)
+	}
+	if mode := fs.FileMode(st.Mode).Perm(); mode&0o022 != 0 {
+		return fmt.Errorf("cache %s: writable by other users: mode %o, want 700", dir, mode)
+	}
+	if uid := uint32(os.Geteuid()); st.Uid != uid {
+		return fmt.Errorf("cache %s: of another user: uid %d, want %d", dir, st.Uid, uid)
+	}
+	return nil
+}
 
 // Prune removes the oldest entries until the cache fits into limit bytes. Children that have one mapped keep it.
 func Prune(dir string, limit int64) {

@@ -1,9 +1,12 @@
 package compilecache
 
 import (
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 )
@@ -65,6 +68,33 @@ func TestPrune(t *testing.T) {
 		}
 	}
 	Prune(filepath.Join(t.TempDir(), "none"), 0)
+}
+
+// Machine code that other users may have written is not run.
+func TestAttackForeignCache(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for mode, want := range map[os.FileMode]string{0o700: "", 0o755: "", 0o777: "writable by other users: mode 777",
+		0o770: "writable by other users: mode 770"} {
+		if err := os.Chmod(dir, mode); err != nil {
+			t.Fatal(err)
+		}
+		if err := Check(dir); (err == nil) != (want == "") || !strings.Contains(fmt.Sprint(err), want) {
+			t.Errorf("mode %o: %v, want %q", mode, err, want)
+		}
+	}
+	if err := Check(filepath.Join(dir, "none")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a directory that does not exist: %v", err)
+	}
+	if os.Geteuid() != 0 {
+		t.Skip("only root can make a directory of another user")
+	}
+	if err := errors.Join(os.Chmod(dir, 0o700), os.Chown(dir, 1000, 1000)); err != nil {
+		t.Fatal(err)
+	}
+	if err := Check(dir); err == nil || !strings.Contains(err.Error(), "of another user: uid 1000, want 0") {
+		t.Errorf("another user's: %v", err)
+	}
 }
 
 func TestEmpty(t *testing.T) {

@@ -24,13 +24,15 @@ type Box struct {
 	Read  []string `json:"read,omitempty"`  // directories
 	Files []string `json:"files,omitempty"` // files that are read
 	Write []string `json:"write,omitempty"` // directories
+	Until []string `json:"until,omitempty"` // directories that are written until Narrow
 }
 
 // Confinement is the set of the kernel's means that hold a child.
 type Confinement struct {
 	// Landlock is its enforced ABI; 0 means that this system has none, and files are not confined.
 	Landlock int  `json:"landlock,omitempty"`
-	Seccomp  bool `json:"seccomp,omitempty"` // no new privileges, and a list of system calls
+	Seccomp  bool `json:"seccomp,omitempty"`  // no new privileges, and a list of system calls
+	Narrowed bool `json:"narrowed,omitempty"` // Landlock holds it outside Box.Until too
 }
 
 // Env returns the entry of a child's environment that passes the box.
@@ -40,17 +42,32 @@ func (b Box) Env() string {
 }
 
 // Enter confines this process to the box in its environment, and removes the entry. Without one no file can be opened.
-func Enter() (Confinement, error) {
+func Enter() (Confinement, Box, error) {
 	b, err := fromEnv()
 	if err != nil {
-		return Confinement{}, err
+		return Confinement{}, b, err
 	}
 	if b.Memory > 0 {
 		if err := boundMemory(b.Memory); err != nil {
-			return Confinement{}, fmt.Errorf("bounding memory: %w", err)
+			return Confinement{}, b, fmt.Errorf("bounding memory: %w", err)
 		}
 	}
-	return enter(b)
+	c, err := enter(b)
+	return c, b, err
+}
+
+// Narrow takes the directories Until from this process, which is in the box, for good. Open files stay open. It returns
+// its argument with Narrowed set if the kernel did so.
+func (b Box) Narrow(c Confinement) (Confinement, error) {
+	if c.Landlock == 0 {
+		return c, nil
+	}
+	b.Until = nil
+	if err := b.confineFiles(); err != nil {
+		return c, fmt.Errorf("narrowing the confinement: %w", err)
+	}
+	c.Narrowed = true
+	return c, nil
 }
 
 func fromEnv() (b Box, err error) {

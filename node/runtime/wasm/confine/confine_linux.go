@@ -3,6 +3,7 @@ package confine
 import (
 	"fmt"
 	goruntime "runtime"
+	"slices"
 	"unsafe"
 
 	"github.com/landlock-lsm/go-landlock/landlock"
@@ -15,22 +16,27 @@ import (
 // Landlock it takes as much as the kernel has.
 func enter(b Box) (Confinement, error) {
 	var c Confinement
-	// The threads are listed when the process is put behind the peer.
-	err := landlock.V9.BestEffort().Restrict(
-		landlock.RODirs(append([]string{"/proc/self/task"}, b.Read...)...).IgnoreIfMissing(),
-		landlock.ROFiles(b.Files...).IgnoreIfMissing(),
-		landlock.RWDirs(b.Write...).WithRefer().IgnoreIfMissing(),
-	)
-	if err != nil {
+	if err := b.confineFiles(); err != nil {
 		return c, fmt.Errorf("confining files: %w", err)
 	}
 	if abi, err := landlocksys.LandlockGetABIVersion(); err == nil && abi >= leastLandlock {
 		c.Landlock = abi
 	}
+	var err error
 	if c.Seccomp, err = restrictCalls(); err != nil {
 		return c, fmt.Errorf("confining system calls: %w", err)
 	}
 	return c, nil
+}
+
+// confineFiles adds a layer of Landlock: each layer only takes rights away.
+func (b Box) confineFiles() error {
+	return landlock.V9.BestEffort().Restrict(
+		// The threads are listed when the process is put behind the peer.
+		landlock.RODirs(append([]string{"/proc/self/task"}, b.Read...)...).IgnoreIfMissing(),
+		landlock.ROFiles(b.Files...).IgnoreIfMissing(),
+		landlock.RWDirs(slices.Concat(b.Write, b.Until)...).WithRefer().IgnoreIfMissing(),
+	)
 }
 
 // leastLandlock is the first ABI that lets a guest move a file between directories. With an older ABI, Landlock is not
@@ -121,4 +127,6 @@ var calls = []uint32{
 	unix.SYS_FACCESSAT, unix.SYS_FACCESSAT2, unix.SYS_FCHMOD, unix.SYS_FCHMODAT, unix.SYS_FSTATFS,
 	unix.SYS_COPY_FILE_RANGE, unix.SYS_GETCWD, unix.SYS_DUP, unix.SYS_DUP3, unix.SYS_PIPE2, unix.SYS_EVENTFD2,
 	unix.SYS_EPOLL_CREATE1, unix.SYS_EPOLL_CTL, unix.SYS_EPOLL_PWAIT, unix.SYS_PPOLL,
+	// narrowing, which only takes rights away
+	unix.SYS_LANDLOCK_CREATE_RULESET, unix.SYS_LANDLOCK_ADD_RULE, unix.SYS_LANDLOCK_RESTRICT_SELF,
 }

@@ -23,7 +23,7 @@ func TestBoxInEnvironment(t *testing.T) {
 		t.Errorf("without one: %+v, %v", got, err)
 	}
 	t.Setenv(name, value[1:])
-	if _, err := Enter(); err == nil || errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), boxEnv) {
+	if _, _, err := Enter(); err == nil || errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), boxEnv) {
 		t.Errorf("a box that cannot be read: %v", err)
 	}
 }
