@@ -424,6 +424,26 @@ func TestQuote(t *testing.T) {
 		`^warning: this peer is connected to no other`).Not(t, `would cost`)
 }
 
+// A quote shows the digest of an image, and gets the credentials for its registry and no other secret.
+func TestQuoteImage(t *testing.T) {
+	t.Parallel()
+	digest := "sha256:" + strings.Repeat("0f", 32)
+	p := answering(t, clitest.Answers{"POST /v1/quotes": &record.Quotation{Places: true, Image: "ghcr.io/acme/train:v1@" + digest}})
+	user, key := p.File(t, "password", "hush\n"), p.File(t, "key", "other")
+	for image, sent := range map[string]bool{"ghcr.io/acme/train:v1": true, "ghcr.io/acme/train@" + digest: false} {
+		p.CLI(t, "quote", "--max-price", "1", "--registry-auth", "ada=file:"+user, "--secret", "key=file:"+key, image).Want(t, cli.ExitOK,
+			`^image +ghcr\.io/acme/train:v1@`+digest+`$`)
+		asked := p.Asked()
+		if len(asked) != 1 || strings.Contains(asked[0], "other") || strings.Contains(asked[0], "hush") != sent {
+			t.Errorf("%s: asked for %q", image, asked)
+		}
+	}
+	p.CLI(t, "run", "--dry-run", "--max-price", "1", "ghcr.io/acme/train:v1").Want(t, cli.ExitOK, `^image ghcr\.io/acme/train:v1 is `+digest+` now$`)
+	refusal := &api.Error{Status: http.StatusBadRequest, Code: "refused", Message: "job refused: spec.image: app:1: not found in the registry"}
+	p = answering(t, clitest.Answers{"POST /v1/quotes": refusal})
+	p.CLI(t, "quote", "--max-price", "1", "app:1").Want(t, cli.ExitUsage, `spec\.image`, `^hint: .*docker push`)
+}
+
 // Job files: every problem with the file's name and place, and files that are missing.
 func TestValidate(t *testing.T) {
 	t.Parallel()

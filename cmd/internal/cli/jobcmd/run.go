@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -111,7 +110,8 @@ func NewRun(a *cli.App) *cobra.Command {
 		Short: "Run a program on other peers",
 		Long: `Orders leases, runs MODULE (a WASI program) or IMAGE (a container image) on all of them with ARGS,
 meters and pays. If IMAGE has a tag and no digest, as debian:12, the tag is resolved once, when the job is
-submitted.` + followLong + `
+submitted; --dry-run shows its digest. IMAGE is one of a registry: an image that only your docker has must be pushed
+to a registry first.` + followLong + `
 
 A WASI program runs in a process of its own, which Linux confines beside the program's sandbox. It has the job's files,
 no sockets and no other program. A container has no network access without --network internet, and its HEALTHCHECK is
@@ -278,11 +278,9 @@ func HandIn(a *cli.App, ctx context.Context, spec job.Job, o SubmitOptions) (c *
 		}
 		j, err := c.Submit(ctx, spec, values, hex.EncodeToString(key[:]))
 		if err != nil {
-			return j, unresolved(spec, fmt.Errorf("submitting job %s: %w", spec.Name, err))
+			return j, unresolved(a, ctx, spec, fmt.Errorf("submitting job %s: %w", spec.Name, err))
 		}
-		if name, digest, found := strings.Cut(j.Spec.Image, "@"); found && name == spec.Image {
-			a.Say("image %s is %s now", name, digest)
-		}
+		pinned(a, spec.Image, j.Spec.Image)
 		if o.Detach {
 			return untilHeld(a, ctx, c, j)
 		}
