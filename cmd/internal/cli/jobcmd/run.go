@@ -90,7 +90,7 @@ s3://BUCKET/FOLDER/*.bin those that match *, ? and [a-z]; write \* for a star. S
 AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN, or AWS_PROFILE for a profile of ~/.aws/credentials; AWS_REGION; and for
 other servers AWS_ENDPOINT_URL, with AWS_CA_BUNDLE if their certificate needs it. The keys stay on this computer.
 Providers get a signed URL of each object, valid for the job's timeouts and an hour, at most 7 days, or until the
-session ends; submit the job again rather than rerun it after that. An object's SHA-256 comes from its checksum in S3,
+session ends; starling job rerun signs new ones. An object's SHA-256 comes from its checksum in S3,
 or this command reads it once. Folders with more objects than the 250 inputs of a job, or with {rank}, and servers that
 are not on the internet, are read through this computer, at most 64 GiB for each source. --save s3://BUCKET/FOLDER
 writes the outputs there (see starling get --help).
