@@ -85,6 +85,11 @@ SHA-256 as https://HOST/PATH#sha256=HEX. Without it this command reads the URL o
 the Hugging Face hub is hf://OWNER/MODEL[@REVISION]/PATH, or hf://datasets/OWNER/NAME/PATH; the hub has its SHA-256.
 HF_TOKEN opens gated files: providers get signed URLs of them, valid for about an hour, and never the token.
 
+ipfs://CID/PATH is a file or directory of IPFS (CIDs with SHA-256). This command reads its blocks from the gateway
+IPFS_GATEWAY (default https://ipfs.io), checks each against its CID, and shows the SHA-256 of a file. Providers read a
+file from the gateway's URL. A directory, and a file of a gateway that is not on the internet, such as a node of your
+own, goes through this computer.
+
 s3://BUCKET/KEY is an object of S3 or a compatible server, s3://BUCKET/FOLDER/ all objects of a folder, and
 s3://BUCKET/FOLDER/*.bin those that match *, ? and [a-z]; write \* for a star. Set AWS_ACCESS_KEY_ID,
 AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN, or AWS_PROFILE for a profile of ~/.aws/credentials; AWS_REGION; and for
