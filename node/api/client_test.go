@@ -327,12 +327,13 @@ func TestSubmissionRefused(t *testing.T) {
 	if err := badJob(nil); err != nil {
 		t.Errorf("no error is %v", err)
 	}
-	quote := Spec{Job: sealed.Job}
+	quote := Submission{Job: sealed.Job}
+	quote.Job.Secrets, quote.Job.Registry, quote.Job.Webhooks = nil, nil, nil
 	_, b, err := quote.EncodeBody()
 	if err != nil {
 		t.Fatal(err)
 	}
-	var got Spec
+	var got Submission
 	if err := got.DecodeBody(jsonType, append(b, "{}"...)); err == nil {
 		t.Error("two jobs are one")
 	}

@@ -257,31 +257,10 @@ func ReadSubmission(contentType string, b []byte) (Submission, error) {
 	return sub, sub.Values.CheckFor(spec)
 }
 
-// Quote is a job to quote.
+// Quote is a job to quote. The values may have the credentials for the image's registry; without them a tag of a
+// private image is not resolved.
 type Quote struct {
-	Body Spec `body:"application/json"`
-}
-
-// Spec is a job as the body of a request.
-type Spec struct{ job.Job }
-
-var _ route.Body = (*Spec)(nil)
-
-// EncodeBody implements route.Body. The peer checks the job.
-func (s *Spec) EncodeBody() (contentType string, b []byte, err error) {
-	b, err = json.Marshal(s.Job)
-	return jsonType, b, err
-}
-
-// DecodeBody implements route.Body.
-func (s *Spec) DecodeBody(_ string, b []byte) (err error) {
-	s.Job, err = job.Unmarshal(b)
-	return badJob(err)
-}
-
-// Forms implements route.Body.
-func (s *Spec) Forms() map[string]reflect.Type {
-	return map[string]reflect.Type{jsonType: reflect.TypeFor[job.Job]()}
+	Body Submission `body:"application/json"`
 }
 
 const jsonType = "application/json"

@@ -49,7 +49,7 @@ var (
 	StopJob  = declare(route.Route[ByID, None]{Pattern: "DELETE /v1/jobs/{id}", Summary: "Stop a job", Access: keys})
 	RerunJob = declare(route.Route[Rerun, record.Job]{
 		Pattern: "POST /v1/jobs/{id}/rerun",
-		Summary: "Submit a job once more, with changes", Access: keys, Location: created,
+		Summary: "Submit a job once more, with changes", Access: keys, Limit: MaxJob, Location: created,
 	})
 	JobEvents = declare(route.Raw[Events]{
 		Pattern: "GET /v1/jobs/{id}/events",

@@ -11,13 +11,21 @@ import (
 	"github.com/starling-network/starling/node/buyer/programs"
 	"github.com/starling-network/starling/node/buyer/run"
 	"github.com/starling-network/starling/node/buyer/settling"
-	"github.com/starling-network/starling/node/job"
 )
 
 // Quote returns the present price of a job: it publishes an order and ranks the quotes as for a job, but reserves
-// nothing. If too few providers were drawn, it repeats the order for more. It returns ErrRefused.
-func (b *Buyer) Quote(ctx context.Context, spec job.Job) (Quotation, error) {
-	return b.rooms.orders.Quote(ctx, b.own, spec)
+// nothing. If too few providers were drawn, it repeats the order for more. A tag of its image is resolved as for a
+// submission, unless its registry needs credentials and the submission has none. It returns ErrRefused.
+func (b *Buyer) Quote(ctx context.Context, sub Submission) (Quotation, error) {
+	if r := sub.Spec.Registry; r == nil || sub.Values.Password != "" {
+		var err error
+		if sub.Spec.Image, err = b.rooms.admission.Pin(ctx, sub); err != nil {
+			return Quotation{}, unpinned(err)
+		}
+	}
+	q, err := b.rooms.orders.Quote(ctx, b.own, sub.Spec)
+	q.Image = sub.Spec.Image
+	return q, err
 }
 
 // Extend gives a job more time and, unless budget is zero, another budget. Its leases are extended where their

@@ -73,7 +73,7 @@ type intake struct{ *Buyer }
 // submit takes the job of a submission. Unknown is the reason why the digest of its image is not known.
 func (b intake) submit(ctx context.Context, sub Submission, once, warning string, unknown error) (Job, error) {
 	if unknown != nil {
-		return Job{}, fmt.Errorf("%w: spec.image: %w", ErrRefused, unknown)
+		return Job{}, unpinned(unknown)
 	}
 	j, err := record.New(sub, time.Now())
 	if err != nil {
@@ -95,6 +95,9 @@ func (b intake) submit(ctx context.Context, sub Submission, once, warning string
 	}
 	return b.accept(ctx, j, sub.Values, once)
 }
+
+// unpinned is the refusal of a job whose image has no known digest.
+func unpinned(err error) error { return fmt.Errorf("%w: spec.image: %w", ErrRefused, err) }
 
 // accept takes a job if the limits allow it, journals it and starts it. It is listed from before the write on.
 func (b intake) accept(ctx context.Context, j Job, v job.Values, once string) (Job, error) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -16,6 +17,7 @@ import (
 	"github.com/starling-network/starling/node/buyer/record"
 	"github.com/starling-network/starling/node/buyer/spend"
 	"github.com/starling-network/starling/node/job"
+	"github.com/starling-network/starling/node/runtime"
 	"github.com/starling-network/starling/node/slots"
 	"github.com/starling-network/starling/node/store"
 	"github.com/starling-network/starling/p2p/blob"
@@ -107,6 +109,52 @@ func priced(key, once string) Submission {
 	spec := pastSpec("priced")
 	spec.Payment, spec.Timeouts.Queue = job.Payment{MaxPrice: 100, Budget: 100}, time.Hour
 	return Submission{Spec: spec, Key: key, Once: once}
+}
+
+// tagged is a registry whose images all have one digest, and whose private ones need a password.
+type tagged struct{ digest string }
+
+func (r tagged) Resolve(_ context.Context, image string, auth *runtime.RegistryAuth) (string, error) {
+	if strings.Contains(image, "/private/") && (auth == nil || auth.Password != "hush") {
+		return "", runtime.ErrCredentials
+	}
+	return r.digest, nil
+}
+
+// A quote has the digest of its image's tag. Without credentials a private tag is not resolved, and wrong ones are
+// refused as at submission.
+func TestQuotePinsImage(t *testing.T) {
+	t.Parallel()
+	digest := "sha256:" + strings.Repeat("0a", 32)
+	b := submitWorld(t, store.NewMemory(), func(c *Config) { c.QuoteWindow, c.Registries = time.Millisecond, tagged{digest} })
+	quote := func(image string, auth bool, password string) (Quotation, error) {
+		sub := priced("", "")
+		if sub.Spec.Image = image; auth {
+			sub.Spec.Registry, sub.Values.Password = &job.Registry{Docker: true}, password
+		}
+		return b.Quote(t.Context(), sub)
+	}
+	const public, private = "registry.example/x:v1", "registry.example/private/x:v1"
+	for _, x := range []struct {
+		image    string
+		auth     bool
+		password string
+		want     string
+	}{
+		{public, false, "", public + "@" + digest},
+		{public + "@" + digest, false, "", public + "@" + digest},
+		{private, true, "hush", private + "@" + digest},
+		{private, true, "", private},
+	} {
+		if q, err := quote(x.image, x.auth, x.password); err != nil || q.Image != x.want {
+			t.Errorf("%+v: %+v, %v", x, q, err)
+		}
+	}
+	for _, auth := range []bool{false, true} {
+		if _, err := quote(private, auth, "other"); !errors.Is(err, ErrRefused) || !errors.Is(err, runtime.ErrCredentials) {
+			t.Errorf("a private image without its password: %v", err)
+		}
+	}
 }
 
 // While the journal writes a new job, others are listed and taken, and the new one counts against the limits.

@@ -1,6 +1,8 @@
 package job
 
 import (
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/starling-network/starling/market"
@@ -13,6 +15,27 @@ type Changes struct {
 	Budget   *market.Amount `json:"budget,omitempty"`   // base units
 	Queue    *Span          `json:"queue,omitempty"`
 	Run      *Span          `json:"run,omitempty"`
+	// URLs replace those of sources with URLs, such as signed ones that ended. The contents stay the same.
+	URLs map[string][]string `json:"urls,omitempty"`
+}
+
+// readAt replaces the URLs of sources.
+func (j *Job) readAt(urls map[string][]string) error {
+	if len(urls) == 0 {
+		return nil
+	}
+	var ps problems
+	j.Blobs = maps.Clone(j.Blobs)
+	for _, source := range slices.Sorted(maps.Keys(urls)) {
+		b := j.Blobs[source]
+		if len(b.URLs) == 0 || len(urls[source]) == 0 {
+			ps.add("urls", "%.200q: want URLs of a source that has some", source)
+			continue
+		}
+		b.URLs = urls[source]
+		j.Blobs[source] = b
+	}
+	return ps.err()
 }
 
 // With returns the job with changes. A budget that was the most the job could cost is that again. The error is an
@@ -46,6 +69,9 @@ func (j Job) With(c Changes) (Job, error) {
 			}
 		}
 		j.Blobs = blobs
+	}
+	if err := j.readAt(c.URLs); err != nil {
+		return j, err
 	}
 	return j, j.Check()
 }

@@ -107,6 +107,41 @@ func TestChangesProperty(t *testing.T) {
 	})
 }
 
+// New URLs are for sources that have some, and change no content and no other job.
+func TestChangesOfURLs(t *testing.T) {
+	t.Parallel()
+	const source, id = "s3://bucket/w.bin", "bafkreigh2akiscaildcqabsyg3dfr6chu3fgpregiymsck7e7aqa4s52zy"
+	j := fullJob(t)
+	j.Inputs = []Input{{Source: source, Path: "/in/w.bin"}}
+	blobs := map[string]Blob{}
+	for _, s := range j.Sources() {
+		blobs[s] = Blob{CID: id}
+	}
+	blobs[source] = Blob{CID: id, URLs: []string{"https://s3.example/w.bin?signature=old"}}
+	j, err := j.WithBlobs(blobs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := []string{"https://s3.example/w.bin?signature=new"}
+	got, err := j.With(Changes{URLs: map[string][]string{source: now}})
+	if b := got.Blobs[source]; err != nil || !slices.Equal(b.URLs, now) || b.CID != id || strings.HasSuffix(j.Blobs[source].URLs[0], "new") {
+		t.Errorf("%+v of %+v, %v", b, j.Blobs[source], err)
+	}
+	huge := uint32(math.MaxUint32)
+	for name, ch := range map[string]Changes{
+		"another source":   {URLs: map[string][]string{"s3://bucket/other": now}},
+		"a file":           {URLs: map[string][]string{j.Module: now}},
+		"no URL":           {URLs: map[string][]string{source: nil}},
+		"many URLs":        {URLs: map[string][]string{source: slices.Repeat(now, 5)}},
+		"plain HTTP":       {URLs: map[string][]string{source: {"http://s3.example/w.bin"}}},
+		"with other ranks": {URLs: map[string][]string{source: now}, Count: &huge},
+	} {
+		if _, err := j.With(ch); !errors.Is(err, ErrInvalid) || strings.HasSuffix(j.Blobs[source].URLs[0], "new") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
 // Of fewer ranks fewer inputs are needed; of more, those of the new ranks are missing.
 func TestChangesOfBlobs(t *testing.T) {
 	t.Parallel()

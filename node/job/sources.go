@@ -19,7 +19,8 @@ import (
 
 // Input is a file or directory that the program finds at Path.
 type Input struct {
-	// a path, cid:…, https://…[#sha256=…], s3://…[#sha256=…] or hf://…; {rank} is replaced by the rank's number
+	// a path, cid:…, https://…[#sha256=…], s3://…[#sha256=…], hf://… or ipfs://…; {rank} is replaced by the rank's
+	// number
 	Source string `json:"source"`
 	Path   string `json:"path"`
 }
@@ -307,7 +308,7 @@ func overlap(a, b string) bool {
 func badSource(source string) string {
 	switch {
 	case source == "":
-		return "missing: a file path, an https://, s3:// or hf:// URL, or cid: and a CID"
+		return "missing: a file path, an https://, s3://, hf:// or ipfs:// URL, or cid: and a CID"
 	case len(source) > 4096 || !isText(source) || strings.ContainsAny(source, "\r\n"):
 		return "want one line of at most 4096 bytes"
 	case path.Base(source) == EngineSocket:
@@ -325,8 +326,8 @@ func badSource(source string) string {
 // laterSource names the kind of a source that only a later version will fetch.
 func laterSource(source string) string {
 	if scheme, _, found := strings.Cut(source, "://"); found && !IsURL(source) {
-		return fmt.Sprintf("sources of %.20s://; give a file path, an https://, s3:// or hf:// URL, or cid: and a CID",
-			scheme)
+		return fmt.Sprintf("sources of %.20s://; give a file path, an https://, s3://, hf:// or ipfs:// URL, or cid: "+
+			"and a CID", scheme)
 	}
 	return ""
 }

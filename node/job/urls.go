@@ -9,6 +9,7 @@ import (
 	"github.com/multiformats/go-multihash"
 
 	"github.com/starling-network/starling/node/files/hub"
+	"github.com/starling-network/starling/node/files/ipfs"
 	"github.com/starling-network/starling/node/files/s3"
 	"github.com/starling-network/starling/node/files/web"
 )
@@ -18,8 +19,11 @@ const sumMark = "#sha256="
 
 // IsURL reports whether a source is of the web: providers read it from there.
 func IsURL(source string) bool {
-	return strings.HasPrefix(source, web.Scheme) || IsHub(source) || IsS3(source)
+	return strings.HasPrefix(source, web.Scheme) || IsHub(source) || IsS3(source) || IsIPFS(source)
 }
+
+// IsIPFS reports whether a source is a file or directory of IPFS; the buyer's client finds its digest.
+func IsIPFS(source string) bool { return strings.HasPrefix(source, ipfs.Scheme) }
 
 // IsHub reports whether a source is a file of a model hub; the buyer's client finds its URL and digest.
 func IsHub(source string) bool { return strings.HasPrefix(source, hub.Scheme) }
@@ -83,6 +87,12 @@ func sumCID(text string) (string, error) {
 func badURL(source string) string {
 	if IsHub(source) {
 		if _, err := hub.Parse(strings.ReplaceAll(source, RankMark, "0")); err != nil {
+			return err.Error()
+		}
+		return ""
+	}
+	if IsIPFS(source) {
+		if _, err := ipfs.Parse(strings.ReplaceAll(source, RankMark, "0")); err != nil {
 			return err.Error()
 		}
 		return ""

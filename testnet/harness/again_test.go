@@ -462,11 +462,11 @@ func TestBlockedProvider(t *testing.T) {
 			b.Restart()
 			time.Sleep(3 * time.Second)
 		}
-		q, err := b.Node.Buyer().Quote(t.Context(), b.Job("hello", 1))
+		q, err := b.Node.Buyer().Quote(t.Context(), buyer.Submission{Spec: b.Job("hello", 1)})
 		if err != nil || !q.Places || len(q.Quotes) != 1 || q.Quotes[0].Ranks != 1 || q.Cost == 0 || q.Cost > q.MaxCost || len(q.Declined) != 1 {
 			t.Errorf("%+v, %v", q, err)
 		}
-		q, err = b.Node.Buyer().Quote(t.Context(), b.Job("hello", 2))
+		q, err = b.Node.Buyer().Quote(t.Context(), buyer.Submission{Spec: b.Job("hello", 2)})
 		if err != nil || q.Places || !strings.Contains(q.Reason, "blocked by you") {
 			t.Errorf("%+v, %v", q, err)
 		}

@@ -437,7 +437,7 @@ func TestEscrowRent(t *testing.T) {
 		n := New(t, Options{Providers: 2, Programs: programs, Log: Logger()})
 		time.Sleep(3 * time.Second)
 		b := n.Buyer(0)
-		q, err := b.Node.Buyer().Quote(t.Context(), b.Job("work", 2, "1"))
+		q, err := b.Node.Buyer().Quote(t.Context(), buyer.Submission{Spec: b.Job("work", 2, "1")})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -33,7 +33,7 @@ func TestProviderWithoutFeesSellsNothing(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		spec := b.Job("work", 1)
 		spec.Timeouts.Queue = 5 * time.Second
-		q, err := b.Node.Buyer().Quote(context.Background(), spec)
+		q, err := b.Node.Buyer().Quote(context.Background(), buyer.Submission{Spec: spec})
 		if err != nil || q.Places || !strings.Contains(q.Reason, "fees of its claims") {
 			t.Errorf("%v: %+v", err, q)
 		}

@@ -54,7 +54,7 @@ func TestAttackRefusalRuinsReputation(t *testing.T) {
 		b := n.Buyer(0)
 		outside := b.Container("work", "cpu", 2)
 		outside.Network, outside.Timeouts.Queue = runtime.NetworkInternet, 5*time.Second
-		q, err := b.Node.Buyer().Quote(context.Background(), outside)
+		q, err := b.Node.Buyer().Quote(context.Background(), buyer.Submission{Spec: outside})
 		if err != nil || q.Places || !strings.Contains(q.Reason, "egress (nearest is ") {
 			t.Errorf("%v, places %v: %s", err, q.Places, q.Reason)
 		}

@@ -106,7 +106,7 @@ func (f *fake) List(_ context.Context, q record.Query) (record.Page, error) {
 	return record.Page{}, record.ErrQuery
 }
 
-func (f *fake) Quote(context.Context, job.Job) (record.Quotation, error) {
+func (f *fake) Quote(context.Context, record.Submission) (record.Quotation, error) {
 	return record.Quotation{Places: true}, f.err
 }
 

@@ -25,13 +25,13 @@ type Jobs interface {
 	Submit(ctx context.Context, sub record.Submission) (record.Job, error)
 	Rerun(ctx context.Context, id string, c job.Changes, once, key string) (record.Job, error)
 	List(ctx context.Context, q record.Query) (record.Page, error)
-	Quote(ctx context.Context, spec job.Job) (record.Quotation, error)
+	Quote(ctx context.Context, sub record.Submission) (record.Quotation, error)
 	Job(id string) (record.Job, error)
 	Stop(ctx context.Context, id string) error
 }
 
-// quoteWait is the longest that a quote takes, beside the window for quotes.
-const quoteWait = 30 * time.Second
+// quoteWait is the longest that a quote takes, with the search for the image's digest.
+const quoteWait = time.Minute
 
 // BindJobs binds the routes of jobs.
 func BindJobs(jobs Jobs) []route.Bound {
@@ -59,7 +59,7 @@ func BindJobs(jobs Jobs) []route.Bound {
 		api.QuoteJob.Bind(func(ctx context.Context, q api.Quote) (record.Quotation, error) {
 			ctx, cancel := context.WithTimeout(ctx, quoteWait)
 			defer cancel()
-			return jobs.Quote(ctx, q.Body.Job)
+			return jobs.Quote(ctx, record.Submission{Spec: q.Body.Job, Values: q.Body.Values, Key: keyName(ctx)})
 		}),
 		api.GetJob.Bind(func(_ context.Context, q api.ByID) (record.Job, error) { return jobs.Job(q.ID) }),
 		api.StopJob.Bind(byID(stop)),

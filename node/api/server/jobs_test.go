@@ -179,12 +179,11 @@ func TestQuote(t *testing.T) {
 	t.Parallel()
 	f := newFake()
 	c, _ := serve(t, f)
-	if q, err := api.QuoteJob.Call(t.Context(), c, api.Quote{Body: api.Spec{Job: spec()}}); err != nil || !q.Places {
+	if q, err := api.QuoteJob.Call(t.Context(), c, api.Quote{Body: api.Submission{Job: spec()}}); err != nil || !q.Places {
 		t.Errorf("%+v, %v", q, err)
 	}
-	_, err := api.QuoteJob.Call(t.Context(), c, api.Quote{Body: api.Spec{Job: job.Job{}}})
-	var e *api.Error
-	if !errors.As(err, &e) || e.Code != "bad_job" {
+	_, err := api.QuoteJob.Call(t.Context(), c, api.Quote{Body: api.Submission{Job: job.Job{}}})
+	if !errors.Is(err, job.ErrInvalid) {
 		t.Error(err)
 	}
 }

@@ -104,7 +104,7 @@ func callers(ctx context.Context, c route.Caller) map[string]func() error {
 	add(api.RemoveJob, func() error { return api.RemoveJob.Send(ctx, c, id) })
 	add(api.JobReceipts, func() error { return api.JobReceipts.Send(ctx, c, id) })
 	add(api.JobProof, func() error { return api.JobProof.Send(ctx, c, api.OfJob{ID: id.ID, Kind: proof.KindReceipts}) })
-	add(api.QuoteJob, func() error { return api.QuoteJob.Send(ctx, c, api.Quote{Body: api.Spec{Job: spec()}}) })
+	add(api.QuoteJob, func() error { return api.QuoteJob.Send(ctx, c, api.Quote{Body: api.Submission{Job: spec()}}) })
 	add(api.ExecProgram, func() error { return raw(api.ExecProgram.Do(ctx, c, api.Exec{ID: id.ID})) })
 	add(api.ForwardPort, func() error { return raw(api.ForwardPort.Do(ctx, c, api.Forward{ID: id.ID})) })
 	add(api.GetFiles, func() error { return raw(api.GetFiles.Do(ctx, c, api.Files{ID: id.ID})) })

@@ -79,7 +79,8 @@ type Declined struct {
 // Quotation is the market's answer to a job that is not placed.
 type Quotation struct {
 	Order    market.OrderID `json:"order"`
-	Quotes   []QuotedOffer  `json:"quotes"` // the providers that would be chosen, then the others by price
+	Image    string         `json:"image,omitempty"` // with the digest that its tag has now, if that is known
+	Quotes   []QuotedOffer  `json:"quotes"`          // the providers that would be chosen, then the others by price
 	Declined []Declined     `json:"declined"`
 	Places   bool           `json:"places"`            // the job could be placed now
 	Reason   string         `json:"reason,omitempty"`  // else why not

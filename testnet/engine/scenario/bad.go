@@ -63,6 +63,8 @@ func (w badInputs) bad() []badInput {
 			says: []string{"gpu/b300"}},
 		{what: "a missing tag", make: named(w.registry.Addr + "/box:none"), code: 2,
 			says: []string{"not found in the registry"}},
+		{what: "a missing tag, in a dry run", args: []string{"--dry-run"}, make: named(w.registry.Addr + "/box:none"),
+			code: 2, says: []string{"not found in the registry"}},
 		{what: "an output outside", args: []string{"--out", "/out/../../etc"}, code: 2,
 			says: []string{"not a clean absolute path"}},
 		{what: "manifest of another digest", make: push("broken/manifests", nil), code: 2, says: []string{"digest"}},

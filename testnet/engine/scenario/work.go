@@ -65,6 +65,13 @@ func (w *world) begin(ctx context.Context, name string) (running, error) {
 	); err != nil {
 		return r, err
 	}
+	quoted, err := w.starling(ctx, "quote", path) // there may be no offer yet
+	if err != nil {
+		return r, err
+	}
+	if !strings.Contains(quoted.Out, w.private) {
+		return r, fmt.Errorf("the image of a quote: got %v, want %s", quoted, w.private)
+	}
 	out, err := w.done(ctx, "submit", "-d", path)
 	if err != nil {
 		return r, err

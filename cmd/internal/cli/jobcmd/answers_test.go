@@ -22,6 +22,7 @@ import (
 	"github.com/starling-network/starling/node/buyer"
 	"github.com/starling-network/starling/node/buyer/ranklog"
 	"github.com/starling-network/starling/node/buyer/record"
+	"github.com/starling-network/starling/node/job"
 	"github.com/starling-network/starling/node/job/jobfile"
 )
 
@@ -424,6 +425,26 @@ func TestQuote(t *testing.T) {
 		`^warning: this peer is connected to no other`).Not(t, `would cost`)
 }
 
+// A quote shows the digest of an image, and gets the credentials for its registry and no other secret.
+func TestQuoteImage(t *testing.T) {
+	t.Parallel()
+	digest := "sha256:" + strings.Repeat("0f", 32)
+	p := answering(t, clitest.Answers{"POST /v1/quotes": &record.Quotation{Places: true, Image: "ghcr.io/acme/train:v1@" + digest}})
+	user, key := p.File(t, "password", "hush\n"), p.File(t, "key", "other")
+	for image, sent := range map[string]bool{"ghcr.io/acme/train:v1": true, "ghcr.io/acme/train@" + digest: false} {
+		p.CLI(t, "quote", "--max-price", "1", "--registry-auth", "ada=file:"+user, "--secret", "key=file:"+key, image).Want(t, cli.ExitOK,
+			`^image +ghcr\.io/acme/train:v1@`+digest+`$`)
+		asked := p.Asked()
+		if len(asked) != 1 || strings.Contains(asked[0], "other") || strings.Contains(asked[0], "hush") != sent {
+			t.Errorf("%s: asked for %q", image, asked)
+		}
+	}
+	p.CLI(t, "run", "--dry-run", "--max-price", "1", "ghcr.io/acme/train:v1").Want(t, cli.ExitOK, `^image ghcr\.io/acme/train:v1 is `+digest+` now$`)
+	refusal := &api.Error{Status: http.StatusBadRequest, Code: "refused", Message: "job refused: spec.image: app:1: not found in the registry"}
+	p = answering(t, clitest.Answers{"POST /v1/quotes": refusal})
+	p.CLI(t, "quote", "--max-price", "1", "app:1").Want(t, cli.ExitUsage, `spec\.image`, `^hint: .*docker push`)
+}
+
 // Job files: every problem with the file's name and place, and files that are missing.
 func TestValidate(t *testing.T) {
 	t.Parallel()
@@ -476,14 +497,14 @@ func TestSubmit(t *testing.T) {
 // A repetition sends the changes that were asked for and no others.
 func TestRerun(t *testing.T) {
 	t.Parallel()
-	p := answering(t, clitest.Answers{"POST /v1/jobs/{id}/rerun": jobWith(t, nil)})
+	p := answering(t, clitest.Answers{"POST /v1/jobs/{id}/rerun": jobWith(t, nil), "GET /v1/jobs/{id}": jobWith(t, nil)})
 	for line, want := range map[string]string{
 		"":          `{}`,
 		"--count 0": `{"count":0}`,
 		"-n 8 --max-price 0.08 --budget 2.5 --queue-timeout 30s --timeout 4h": `{"count":8,"maxPrice":80000,"budget":2500000,"queue":"30s","run":"4h0m0s"}`,
 	} {
 		p.CLI(t, append([]string{"job", "rerun", "-d", "jold"}, strings.Fields(line)...)...).Want(t, cli.ExitOK, `^jaaaaaaaaaaaa$`)
-		if asked := p.Asked(); len(asked) != 1 || asked[0] != "POST /v1/jobs/jold/rerun "+want {
+		if asked := p.Asked(); len(asked) != 2 || asked[1] != "POST /v1/jobs/jaaaaaaaaaaaa/rerun "+want {
 			t.Errorf("%q asked for %q, want %s", line, asked, want)
 		}
 	}
@@ -493,4 +514,25 @@ func TestRerun(t *testing.T) {
 	if asked := p.Asked(); len(asked) > 0 {
 		t.Errorf("asked for %q", asked)
 	}
+}
+
+// A repetition whose signed URLs ended needs the keys that sign others.
+func TestRerunWithoutKeys(t *testing.T) {
+	t.Parallel()
+	const source = "s3://bucket/w.bin"
+	old := jobWith(t, func(j *record.Job) {
+		j.Spec.Inputs = []job.Input{{Source: source, Path: "/in/w.bin"}}
+		blobs := map[string]job.Blob{}
+		for _, s := range j.Spec.Sources() {
+			blobs[s] = job.Blob{CID: "bafkreigh2akiscaildcqabsyg3dfr6chu3fgpregiymsck7e7aqa4s52zy"}
+		}
+		b := blobs[source]
+		b.URLs = []string{"https://s3.example/w.bin?X-Amz-Date=20240102T030405Z&X-Amz-Expires=60&X-Amz-Signature=hush"}
+		blobs[source] = b
+		j.Spec.Blobs = blobs
+	})
+	p := answering(t, clitest.Answers{"POST /v1/jobs/{id}/rerun": old, "GET /v1/jobs/{id}": old})
+	p.CLI(t, "job", "rerun", "-d", "jold").Want(t, cli.ExitUsage,
+		`^starling: running job jold again: input s3://bucket/w\.bin: the signed URL of the job ended at 2024-01-02T03:05:05Z, .*no keys: set AWS_ACCESS_KEY_ID`,
+		`^hint: set the keys, or submit the job again$`).Not(t, "hush")
 }

@@ -1,12 +1,15 @@
 package jobcmd
 
 import (
+	"context"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/starling-network/starling/cmd/internal/cli"
+	"github.com/starling-network/starling/cmd/internal/cli/jobcmd/userdocker"
 	"github.com/starling-network/starling/node/job"
+	"github.com/starling-network/starling/node/runtime"
 )
 
 // flagOfProgram adds a hint to the error of an unknown flag behind the program's name.
@@ -20,11 +23,19 @@ func flagOfProgram(c *cobra.Command, err error) error {
 		before[0], c.CommandPath())
 }
 
+// pinned reports the digest of a job's image if its name had none, and returns the name with it.
+func pinned(a *cli.App, image, now string) string {
+	if name, digest, found := strings.Cut(now, "@"); found && name == image {
+		a.Say("image %s is %s now", name, digest)
+	}
+	return now
+}
+
 // unresolved adds a hint to the error of a peer that found no image under a job's name.
-func unresolved(spec job.Job, err error) error {
+func unresolved(a *cli.App, ctx context.Context, spec job.Job, err error) error {
 	if spec.Image == "" || !strings.Contains(err.Error(), "spec.image: ") {
 		return err
 	}
-	return cli.WithHint(err, "providers get images from registries: if %s is only on this computer, push it: "+
-		"docker tag %[1]s REGISTRY/NAME:TAG && docker push REGISTRY/NAME:TAG", spec.Image)
+	refused := strings.Contains(err.Error(), runtime.ErrCredentials.Error())
+	return cli.WithHint(err, "%s", userdocker.Hint(ctx, a.Getenv, spec.Image, refused))
 }

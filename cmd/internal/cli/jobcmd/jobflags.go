@@ -28,8 +28,8 @@ func JobFlags(c *cobra.Command) *jobfile.Flags {
 		"keys of excluded providers, or the first eight characters")
 	s.StringVar(&f.Spread, "spread", "", "peer: every rank on another peer (default); pack: together")
 	s.StringArrayVarP(&f.Inputs, "input", "i", nil,
-		"input SRC:DST; SRC is a path, https://…, s3://…, hf://… or cid:CID, with {rank} for one per rank; "+
-			"may be repeated")
+		"input SRC:DST; SRC is a path, https://…, s3://…, hf://…, ipfs://… or cid:CID, with {rank} for one per "+
+			"rank; may be repeated")
 	s.StringArrayVar(&f.Outputs, "out", nil, "directory of the program to keep; may be repeated")
 	s.StringVar(&f.Scratch, "scratch", "", "temporary space at /scratch, such as 50Gi, beside --disk")
 	s.StringVar(&f.Retries, "retries", "",

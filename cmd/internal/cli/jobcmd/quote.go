@@ -24,8 +24,9 @@ func NewQuote(a *cli.App) *cobra.Command {
 		Use:   "quote [flags] FILE|MODULE|IMAGE",
 		Short: "Estimate the cost of a job",
 		Long: `Publishes the order of the job, and shows the providers that would accept it, with their prices.
-Nothing is uploaded, reserved or paid. starling run --dry-run does the same. FILE is a job file (.yaml, .yml, .json, or
-- for standard input); for a program, describe the job with the flags of starling run.`,
+Nothing is uploaded, reserved or paid. The tag of an image is resolved, and its digest shown. starling run --dry-run
+does the same. FILE is a job file (.yaml, .yml, .json, or - for standard input); for a program, describe the job with
+the flags of starling run.`,
 		Example: `  starling quote job.yaml
   starling quote -n 4 --timeout 2h --max-price 0.05 train.wasm
   starling quote --gpus h100:8 --max-price 3 ghcr.io/acme/train:v1 -o json`,
@@ -71,10 +72,17 @@ func quote(a *cli.App, ctx context.Context, spec job.Job) error {
 	if err != nil {
 		return err
 	}
-	a.WarnTrust(ctx, client)
-	q, err := api.QuoteJob.Call(ctx, client, api.Quote{Body: api.Spec{Job: spec}})
+	sub, err := unsealed(a, ctx, spec)
 	if err != nil {
 		return err
+	}
+	a.WarnTrust(ctx, client)
+	q, err := api.QuoteJob.Call(ctx, client, api.Quote{Body: sub})
+	if err != nil {
+		return unresolved(a, ctx, spec, err)
+	}
+	if q.Image != "" {
+		spec.Image = pinned(a, spec.Image, q.Image)
 	}
 	if err := a.Show(q, func(t *cli.Table) { quoteTable(t, g, spec, q) }); err != nil {
 		return err

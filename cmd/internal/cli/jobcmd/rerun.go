@@ -1,6 +1,7 @@
 package jobcmd
 
 import (
+	"context"
 	"crypto/rand"
 	"encoding/hex"
 	"fmt"
@@ -9,8 +10,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/starling-network/starling/cmd/internal/cli"
+	"github.com/starling-network/starling/cmd/internal/cli/jobcmd/sources"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/node/api"
+	"github.com/starling-network/starling/node/buyer/record"
 	"github.com/starling-network/starling/node/job"
 )
 
@@ -23,7 +26,10 @@ func newRerun(a *cli.App) *cobra.Command {
 		Use:   "rerun ID",
 		Short: "Run a job once more",
 		Long: `Submits a job of this peer again, under a new id, with the stored program, inputs and secrets, and with
-the changes in the flags. A budget that equalled the highest possible cost is recomputed for the changed job.`,
+the changes in the flags. A budget that equalled the highest possible cost is recomputed for the changed job.
+
+Inputs that providers read by signed URLs, as those of s3://, get new ones: this needs the keys of starling run, and
+objects with the same content. Without keys the job keeps URLs that have not ended.`,
 		Example: `  starling job rerun jk3v5q2a
   starling job rerun jk3v5q2a --count 8 --max-price 0.08
   starling job rerun -d jk3v5q2a --timeout 4h`,
@@ -78,16 +84,31 @@ the changes in the flags. A budget that equalled the highest possible cost is re
 		if err != nil {
 			return err
 		}
-		var key [16]byte
-		if _, err := rand.Read(key[:]); err != nil {
-			return err
-		}
-		j, err := api.RerunJob.Call(c.Context(), client, api.Rerun{ID: args[0], Body: ch,
-			Once: hex.EncodeToString(key[:])})
+		j, err := again(a, c.Context(), client, args[0], ch)
 		if err != nil {
 			return fmt.Errorf("running job %s again: %w", args[0], err)
 		}
 		return Submitted(a, c.Context(), client, g, j, o)
 	}
 	return c
+}
+
+// again submits a job once more, with changes and with new URLs for its inputs with signed ones.
+func again(a *cli.App, ctx context.Context, client *api.Client, id string, ch job.Changes) (j record.Job, err error) {
+	if j, err = api.GetJob.Call(ctx, client, api.ByID{ID: id}); err != nil {
+		return j, err
+	}
+	if spec, err := j.Spec.With(ch); err == nil { // the peer refuses others
+		p := a.Progress()
+		ch.URLs, err = sources.Sign(ctx, a, spec, p)
+		p.Clear()
+		if err != nil {
+			return j, err
+		}
+	}
+	var key [16]byte
+	if _, err := rand.Read(key[:]); err != nil {
+		return j, err
+	}
+	return api.RerunJob.Call(ctx, client, api.Rerun{ID: j.ID, Body: ch, Once: hex.EncodeToString(key[:])})
 }

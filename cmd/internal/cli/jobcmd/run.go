@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -86,12 +85,17 @@ SHA-256 as https://HOST/PATH#sha256=HEX. Without it this command reads the URL o
 the Hugging Face hub is hf://OWNER/MODEL[@REVISION]/PATH, or hf://datasets/OWNER/NAME/PATH; the hub has its SHA-256.
 HF_TOKEN opens gated files: providers get signed URLs of them, valid for about an hour, and never the token.
 
+ipfs://CID/PATH is a file or directory of IPFS (CIDs with SHA-256). This command reads its blocks from the gateway
+IPFS_GATEWAY (default https://ipfs.io), checks each against its CID, and shows the SHA-256 of a file. Providers read a
+file from the gateway's URL. A directory, and a file of a gateway that is not on the internet, such as a node of your
+own, goes through this computer.
+
 s3://BUCKET/KEY is an object of S3 or a compatible server, s3://BUCKET/FOLDER/ all objects of a folder, and
 s3://BUCKET/FOLDER/*.bin those that match *, ? and [a-z]; write \* for a star. Set AWS_ACCESS_KEY_ID,
 AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN, or AWS_PROFILE for a profile of ~/.aws/credentials; AWS_REGION; and for
 other servers AWS_ENDPOINT_URL, with AWS_CA_BUNDLE if their certificate needs it. The keys stay on this computer.
 Providers get a signed URL of each object, valid for the job's timeouts and an hour, at most 7 days, or until the
-session ends; submit the job again rather than rerun it after that. An object's SHA-256 comes from its checksum in S3,
+session ends; starling job rerun signs new ones. An object's SHA-256 comes from its checksum in S3,
 or this command reads it once. Folders with more objects than the 250 inputs of a job, or with {rank}, and servers that
 are not on the internet, are read through this computer, at most 64 GiB for each source. --save s3://BUCKET/FOLDER
 writes the outputs there (see starling get --help).
@@ -111,7 +115,8 @@ func NewRun(a *cli.App) *cobra.Command {
 		Short: "Run a program on other peers",
 		Long: `Orders leases, runs MODULE (a WASI program) or IMAGE (a container image) on all of them with ARGS,
 meters and pays. If IMAGE has a tag and no digest, as debian:12, the tag is resolved once, when the job is
-submitted.` + followLong + `
+submitted; --dry-run shows its digest. IMAGE is one of a registry: an image that only your docker has must be pushed
+to a registry first.` + followLong + `
 
 A WASI program runs in a process of its own, which Linux confines beside the program's sandbox. It has the job's files,
 no sockets and no other program. A container has no network access without --network internet, and its HEALTHCHECK is
@@ -278,11 +283,9 @@ func HandIn(a *cli.App, ctx context.Context, spec job.Job, o SubmitOptions) (c *
 		}
 		j, err := c.Submit(ctx, spec, values, hex.EncodeToString(key[:]))
 		if err != nil {
-			return j, unresolved(spec, fmt.Errorf("submitting job %s: %w", spec.Name, err))
+			return j, unresolved(a, ctx, spec, fmt.Errorf("submitting job %s: %w", spec.Name, err))
 		}
-		if name, digest, found := strings.Cut(j.Spec.Image, "@"); found && name == spec.Image {
-			a.Say("image %s is %s now", name, digest)
-		}
+		pinned(a, spec.Image, j.Spec.Image)
 		if o.Detach {
 			return untilHeld(a, ctx, c, j)
 		}

@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/starling-network/starling/cmd/internal/cli"
-	"github.com/starling-network/starling/cmd/internal/cli/jobcmd/dockerlogin"
+	"github.com/starling-network/starling/cmd/internal/cli/jobcmd/userdocker"
+	"github.com/starling-network/starling/node/api"
 	"github.com/starling-network/starling/node/job"
 	"github.com/starling-network/starling/node/runtime"
 )
@@ -41,20 +43,44 @@ func values(a *cli.App, ctx context.Context, j job.Job) (job.Values, error) {
 		}
 		v.Webhooks[i] = bytes.TrimRight(b, "\r\n")
 	}
-	if r := j.Registry; r != nil {
-		var err error
-		if r.Docker {
-			v.Username, v.Password, err = dockerlogin.Find(ctx, a.Getenv, j.Image)
-		} else {
-			var b []byte
-			b, err = secret(a, r.PasswordFrom)
-			v.Username, v.Password = r.Username, string(bytes.TrimRight(b, "\r\n"))
-		}
-		if err != nil {
-			return v, &cli.Error{Code: cli.ExitUsage, Err: fmt.Errorf("registry credentials: %w", err)}
-		}
+	if err := login(a, ctx, j, &v); err != nil {
+		return v, err
 	}
 	return v, v.CheckFor(j)
+}
+
+// login reads the credentials for the registry of a job's image, if the job has any.
+func login(a *cli.App, ctx context.Context, j job.Job, v *job.Values) (err error) {
+	r := j.Registry
+	switch {
+	case r == nil:
+		return nil
+	case r.Docker:
+		v.Username, v.Password, err = userdocker.Login(ctx, a.Getenv, j.Image)
+	default:
+		var b []byte
+		b, err = secret(a, r.PasswordFrom)
+		v.Username, v.Password = r.Username, string(bytes.TrimRight(b, "\r\n"))
+	}
+	if err != nil {
+		return &cli.Error{Code: cli.ExitUsage, Err: fmt.Errorf("registry credentials: %w", err)}
+	}
+	return nil
+}
+
+// unsealed is a job as it is quoted: with the credentials for its image's registry, which resolve its tag, and without
+// other secrets.
+func unsealed(a *cli.App, ctx context.Context, j job.Job) (sub api.Submission, err error) {
+	j.Secrets, j.Webhooks = nil, slices.Clone(j.Webhooks)
+	for i := range j.Webhooks {
+		j.Webhooks[i].SecretFrom = ""
+	}
+	sub.Job = j
+	if runtime.CheckImage(j.Image) == nil { // no tag
+		sub.Job.Registry = nil
+		return sub, nil
+	}
+	return sub, login(a, ctx, j, &sub.Values)
 }
 
 // secret reads one value from its source.

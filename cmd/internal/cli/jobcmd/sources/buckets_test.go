@@ -46,7 +46,14 @@ func newDesk(t *testing.T, env func(string) string, cfg web.Config) *desk {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return newDeskOf(t, keys, cfg)
+}
+
+// newDeskOf makes a desk. keys is optional; if nil, nothing is in S3.
+func newDeskOf(t *testing.T, keys *objects.Client, cfg web.Config) *desk {
+	t.Helper()
 	d := &desk{t: t, keys: keys}
+	var err error
 	if d.blobs, err = blob.OpenStore(t.TempDir(), 1<<30); err != nil {
 		t.Fatal(err)
 	}

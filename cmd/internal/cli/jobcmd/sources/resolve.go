@@ -11,6 +11,7 @@ import (
 	"github.com/starling-network/starling/cmd/internal/cli"
 	"github.com/starling-network/starling/node/api"
 	"github.com/starling-network/starling/node/files/hub"
+	"github.com/starling-network/starling/node/files/ipfs"
 	"github.com/starling-network/starling/node/files/web"
 	"github.com/starling-network/starling/node/job"
 	"github.com/starling-network/starling/p2p/blob"
@@ -25,6 +26,7 @@ type resolver struct {
 	peer *api.Client // stores files that providers cannot read
 	web  *web.Client
 	hub  hub.Client
+	ipfs ipfs.Client
 }
 
 func newResolver(peer *api.Client, env func(name string) string) (resolver, error) {
@@ -36,13 +38,20 @@ func newResolver(peer *api.Client, env func(name string) string) (resolver, erro
 	if err != nil {
 		return resolver{}, &cli.Error{Code: cli.ExitUsage, Err: err}
 	}
-	return resolver{peer, w, h}, nil
+	i, err := ipfs.FromEnv(env)
+	if err != nil {
+		return resolver{}, &cli.Error{Code: cli.ExitUsage, Err: err}
+	}
+	return resolver{peer, w, h, i}, nil
 }
 
 // resolve returns the content of a source.
 func (r resolver) resolve(ctx context.Context, source string, p *cli.Progress) (job.Blob, error) {
-	if job.IsHub(source) {
+	switch {
+	case job.IsHub(source):
 		return r.ofHub(ctx, source, p)
+	case job.IsIPFS(source):
+		return r.ofIPFS(ctx, source, p)
 	}
 	return r.read(ctx, source, source, p)
 }

@@ -3,11 +3,13 @@
 //	file, directory                                ──▶ stored on the peer
 //	https://…                                      ──▶ read once for its SHA-256; providers read the URL
 //	hf://…                                         ──▶ SHA-256 of the hub; providers read the hub's URL
+//	ipfs://CID[/PATH]   checked against the CID    ──▶ SHA-256; providers read the gateway's URL
 //	s3://BUCKET/KEY     SHA-256 of its metadata    ──▶ a signed URL, which providers read
 //	s3://BUCKET/FOLDER/ one input for each object  ──▶ signed URLs
 //
 // Contents that providers cannot read are stored on the peer: gated files of the hub, objects of a server that is not
-// on the internet, and folders with more objects than a job has inputs.
+// on the internet, folders with more objects than a job has inputs, directories of IPFS, and its files if the gateway
+// serves no URLs to providers.
 package sources
 
 import (

@@ -1,6 +1,7 @@
-// Package dockerlogin finds the credentials that `docker login` stored for a registry: in docker's config.json, or in
-// one of its credential helpers. A helper is a program that the user has configured there.
-package dockerlogin
+// Package userdocker reads from the user's own docker: the credentials that `docker login` stored for a registry, and
+// the images of its engine. Credentials are in docker's config.json, or in one of its credential helpers. A helper is a
+// program that the user has configured there.
+package userdocker
 
 import (
 	"bytes"
@@ -41,8 +42,8 @@ var helperName = regexp.MustCompile(`^[A-Za-z0-9._-]{1,64}$`)
 // Env is the environment: os.Getenv.
 type Env func(name string) string
 
-// Find returns the credentials for the registry of an image. Its errors contain no credentials.
-func Find(ctx context.Context, env Env, image string) (user, password string, err error) {
+// Login returns the credentials for the registry of an image. Its errors contain no credentials.
+func Login(ctx context.Context, env Env, image string) (user, password string, err error) {
 	dir := env("DOCKER_CONFIG")
 	if dir == "" {
 		dir = filepath.Join(env("HOME"), ".docker")
@@ -135,9 +136,10 @@ func askHelper(ctx context.Context, env Env, helper, registry string, within tim
 		return "", "", fmt.Errorf("docker's configuration names a credential helper that cannot be run: %.80q", helper)
 	}
 	program := "docker-credential-" + helper
-	path, err := findProgram(env, program)
-	if err != nil {
-		return "", "", err
+	path, ok := findProgram(env, program)
+	if !ok {
+		return "", "", fmt.Errorf("docker's configuration names the credential helper %s, which is not on the PATH",
+			program)
 	}
 	hctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
@@ -168,16 +170,16 @@ func askHelper(ctx context.Context, env Env, helper, registry string, within tim
 }
 
 // findProgram finds an executable on the PATH, in its absolute directories alone.
-func findProgram(env Env, name string) (string, error) {
+func findProgram(env Env, name string) (path string, ok bool) {
 	for _, dir := range filepath.SplitList(env("PATH")) {
 		if !filepath.IsAbs(dir) {
 			continue
 		}
 		if path, err := exec.LookPath(filepath.Join(dir, name)); err == nil {
-			return path, nil
+			return path, true
 		}
 	}
-	return "", fmt.Errorf("docker's configuration names the credential helper %s, which is not on the PATH", name)
+	return "", false
 }
 
 // bounded stores written data and returns an error after most bytes.

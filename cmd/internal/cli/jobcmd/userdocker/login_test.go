@@ -1,4 +1,4 @@
-package dockerlogin
+package userdocker
 
 import (
 	"context"
@@ -64,7 +64,7 @@ func TestDockerLogin(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			env, dir := loginEnv(t, path, c.config)
-			user, password, err := Find(t.Context(), env, c.image)
+			user, password, err := Login(t.Context(), env, c.image)
 			switch {
 			case c.fails != "" && (err == nil || !strings.Contains(err.Error(), c.fails)):
 				t.Errorf("%q, %v; want an error with %q", user, err, c.fails)
@@ -78,7 +78,7 @@ func TestDockerLogin(t *testing.T) {
 			}
 			// From the home directory when nothing else is said.
 			env = func(name string) string { return map[string]string{"HOME": filepath.Dir(dir), "PATH": path}[name] }
-			if again, _, _ := Find(t.Context(), env, c.image); again != c.user {
+			if again, _, _ := Login(t.Context(), env, c.image); again != c.user {
 				t.Errorf("from the home directory: %q, want %q", again, c.user)
 			}
 		})
