@@ -232,7 +232,7 @@ func TestIdleUnits(t *testing.T) {
 func TestRecords(t *testing.T) {
 	t.Parallel()
 	st := store.NewMemory()
-	r := newRoom(t, st, nil)
+	r := newRoom(t, st, func(c *Config) { c.Seller = seller{} })
 	var hashes []sign.Hash
 	for n := range byte(3) {
 		rec := record(t, market.UnitID{n + 1}, rules.Pass)
@@ -244,6 +244,9 @@ func TestRecords(t *testing.T) {
 	put(t, r, 9, audit.Result{Unit: audit.Claim{ID: market.UnitID{3}, Class: "cpu", Resources: small}, Err: io.EOF})
 	if got := r.Records(); len(got) != 3 {
 		t.Errorf("%d records, want 3", len(got))
+	}
+	if got := newRoom(t, st, nil).Records(); got != nil {
+		t.Errorf("a peer that sells nothing any more has %d records", len(got))
 	}
 	if got := r.Anchored(8); len(got) != 0 {
 		t.Errorf("%v are anchored, want none", got)

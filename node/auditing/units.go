@@ -82,8 +82,11 @@ func (r *Room) device(ctx context.Context, u market.Unit, asked audit.Asked) (de
 	return d, nil
 }
 
-// Records returns the newest record of each of this peer's units.
+// Records returns the newest record of each of this peer's units; none if it sells nothing.
 func (r *Room) Records() (out []rules.Record) {
+	if r.cfg.Seller == nil {
+		return nil
+	}
 	shelf := r.audits.Shelf()
 	for _, p := range shelf.All() {
 		if p.Record.IsZero() {
