@@ -22,7 +22,7 @@ func (n *Node) newProvider(ctx context.Context, lots []provider.Lot) (*provider.
 	if err != nil {
 		return nil, err
 	}
-	policy.Clusters = provider.Clusters{No: !n.p.Config.Clusters.Accept, MaxMembers: n.p.Config.Clusters.MaxMembers}
+	policy.Clusters = n.p.Config.Clusters.Policy()
 	policy.Blocked = func(buyer sign.Key) bool {
 		_, blocked := n.blocks.Blocked(buyer, block.Buyer)
 		return blocked

@@ -186,11 +186,10 @@ func (n *Node) enter(context.Context) error {
 
 // serve composes the service for light clients. Circuits for them are a part of the host's relay.
 func (n *Node) serve(context.Context) error {
-	c := n.p.Config.Entry
 	cfg := entry.Config{
 		Genesis: n.p.Genesis, Market: n.net.Exchange, Audits: n.given.facts, RPC: n.p.RPC, Log: n.p.Log,
 		Others: func() []peer.AddrInfo { return otherEntries(n.p.Host, n.tag) },
-		Limits: entry.Limits{Finds: c.Finds, Orders: c.Orders, Calls: c.Calls},
+		Limits: n.p.Config.Entry.Limits(),
 		Slot: func() (market.Slot, bool) {
 			slot, err := n.slots.Now(time.Now())
 			return slot, err == nil && n.slots.Reachable()
