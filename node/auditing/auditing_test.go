@@ -23,6 +23,7 @@ import (
 	"github.com/starling-network/starling/node/device"
 	"github.com/starling-network/starling/node/device/cache"
 	"github.com/starling-network/starling/node/store"
+	"github.com/starling-network/starling/p2p/p2ptest"
 	rules "github.com/starling-network/starling/verify/audit"
 	"github.com/starling-network/starling/verify/audit/audittest"
 )
@@ -59,6 +60,7 @@ func newRoom(t *testing.T, st store.Store, change func(*Config)) *Room {
 	if err != nil {
 		t.Fatal(err)
 	}
+	p2ptest.Go(t, r.audits.Shelf().Run)
 	return r
 }
 
@@ -92,7 +94,7 @@ func record(t *testing.T, of market.UnitID, o rules.Outcome) rules.Record {
 // put keeps the result of a window on a room's shelf.
 func put(t *testing.T, r *Room, w rules.Window, res audit.Result) {
 	t.Helper()
-	if err := r.audits.Shelf().Put(t.Context(), res, w, time.Now().Add(time.Duration(w)*time.Second-time.Hour)); err != nil {
+	if err := r.audits.Shelf().Keep(t.Context(), audit.Audited(w, time.Now().Add(time.Duration(w)*time.Second-time.Hour), res)...); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -129,7 +131,7 @@ func TestHealth(t *testing.T) {
 	gone := audit.Result{Unit: audit.Claim{ID: market.UnitID{2}, Class: "cpu", Resources: small}, Err: io.EOF}
 	old := newRoom(t, store.NewMemory(), nil)
 	for w := range rules.Window(3) {
-		if err := old.audits.Shelf().Put(t.Context(), gone, w, time.Now().Add(-recent-time.Hour)); err != nil {
+		if err := old.audits.Shelf().Keep(t.Context(), audit.Audited(w, time.Now().Add(-recent-time.Hour), gone)...); err != nil {
 			t.Fatal(err)
 		}
 	}
