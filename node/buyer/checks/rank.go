@@ -242,7 +242,7 @@ func (r *rank) judge(ctx context.Context, state []byte, v replica.Verdict) error
 		out.Disputed = fmt.Sprintf("rank %d: %d providers gave different results and no majority agrees",
 			r.i, len(v.Results))
 	}
-	if err := r.trust.Judge(v, func(changes []store.Put) error {
+	if err := r.trust.Judge(ctx, v, func(changes []store.Put) error {
 		return r.job.Judged(ctx, out, changes)
 	}); err != nil {
 		return err

@@ -1,6 +1,7 @@
 package trust
 
 import (
+	"context"
 	"errors"
 	"testing"
 
@@ -34,7 +35,7 @@ func TestJudge(t *testing.T) {
 	judge := func(v replica.Verdict) {
 		t.Helper()
 		b := load(t, st)
-		if err := b.Judge(v, func(puts []store.Put) error { return st.Write(t.Context(), puts...) }); err != nil {
+		if err := b.Judge(t.Context(), v, func(puts []store.Put) error { return st.Write(t.Context(), puts...) }); err != nil {
 			t.Fatal(err)
 		}
 		again := load(t, st)
@@ -62,7 +63,7 @@ func TestJudge(t *testing.T) {
 func TestJudgeFails(t *testing.T) {
 	t.Parallel()
 	b := load(t, store.NewMemory())
-	if err := b.Judge(verdict(0, nil, 1), func([]store.Put) error { return store.ErrFull }); !errors.Is(err, store.ErrFull) {
+	if err := b.Judge(t.Context(), verdict(0, nil, 1), func([]store.Put) error { return store.ErrFull }); !errors.Is(err, store.ErrFull) {
 		t.Errorf("%v, want %v", err, store.ErrFull)
 	}
 	if got := b.Of(sign.Key{1}); got != (replica.Trust{}) {
@@ -78,7 +79,7 @@ func TestFull(t *testing.T) {
 		b.records[sign.Key{byte(i), byte(i >> 8), 1, 1}] = replica.Trust{Valid: 1}
 	}
 	for range 2 {
-		if err := b.Judge(verdict(0, nil, 1, 1, 1, 1, 1), func(puts []store.Put) error {
+		if err := b.Judge(t.Context(), verdict(0, nil, 1, 1, 1, 1, 1), func(puts []store.Put) error {
 			if len(puts) != 3 {
 				t.Errorf("the records of %d providers change, want 3", len(puts))
 			}
@@ -104,5 +105,36 @@ func TestLoadRefuses(t *testing.T) {
 		if _, err := Load(t.Context(), st); err == nil {
 			t.Errorf("%q is no error", bad)
 		}
+	}
+}
+
+// A verdict that is journalled holds up neither readers nor, beyond its context, another verdict.
+func TestJudgeWaits(t *testing.T) {
+	t.Parallel()
+	b := load(t, store.NewMemory())
+	begun, open, judged := make(chan struct{}), make(chan struct{}), make(chan error)
+	go func() {
+		judged <- b.Judge(t.Context(), verdict(0, nil, 1), func([]store.Put) error {
+			close(begun)
+			<-open
+			return nil
+		})
+	}()
+	<-begun
+	if got := b.Of(sign.Key{1}); got != (replica.Trust{}) {
+		t.Errorf("%+v is known before it is journalled", got)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	err := b.Judge(ctx, verdict(0, nil, 1), func([]store.Put) error { return errors.New("two verdicts at a time") })
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v, want %v", err, context.Canceled)
+	}
+	close(open)
+	if err := <-judged; err != nil {
+		t.Error(err)
+	}
+	if got := b.Of(sign.Key{1}); got != (replica.Trust{Valid: 1}) {
+		t.Errorf("%+v is known after it", got)
 	}
 }
