@@ -2,7 +2,7 @@
 // the names of the others.
 //
 // A section that one room reads is declared by that room, with its defaults and checks. The sections here have several
-// readers.
+// readers, except guard.
 package config
 
 import (
