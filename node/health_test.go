@@ -17,6 +17,7 @@ import (
 	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/chain/solana"
 	"github.com/starling-network/starling/node/audit"
+	"github.com/starling-network/starling/node/inventory"
 	"github.com/starling-network/starling/node/runtime"
 	"github.com/starling-network/starling/node/service"
 	"github.com/starling-network/starling/node/settle"
@@ -238,8 +239,12 @@ func TestHealthOfAuditedUnits(t *testing.T) {
 	t.Parallel()
 	p := sells(tokenParts(t, 100))
 	p.Config.Provide.Price = "1"
-	n := newNode(t, p)
-	unit := n.lots[0].Units[0]
+	lots := must(inventory.NewGPUs(p.GPUs).Lots(t.Context(), p.Config.Provide, inventory.Need{
+		Owner: p.Key.Key(), Decimals: p.Genesis.Decimals, Log: p.Log,
+	}))
+	unit := lots[0].Units[0]
+	kept := must(audit.OpenShelf(t.Context(), p.Store, p.Log)) // of an earlier process
+	stop := p2ptest.Go(t, kept.Run)
 	claim := audit.Claim{ID: unit.ID, Class: unit.Class, Resources: unit.Resources}
 	for w, o := range []rules.Outcome{rules.Pass, rules.Late, rules.Late, rules.Late} {
 		c := audittest.New(7)
@@ -248,10 +253,12 @@ func TestHealthOfAuditedUnits(t *testing.T) {
 		if o != rules.Pass {
 			r.Err = audit.ErrNotPassed
 		}
-		if err := n.audits.Service().Shelf().Put(t.Context(), r, rules.Window(w+1), time.Now()); err != nil {
+		if err := kept.Keep(t.Context(), audit.Audited(rules.Window(w+1), time.Now(), r)...); err != nil {
 			t.Fatal(err)
 		}
 	}
+	stop()
+	n := newNode(t, p)
 	well(t, n, "provider")
 	wantProblem(t, ill(t, n, "audits"), "1 units do not pass their audits; of "+unit.ID.Short()+", delisted", "starling proof audit")
 	p2ptest.Go(t, n.Run)

@@ -8,7 +8,6 @@ import (
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/block"
 	"github.com/starling-network/starling/node/buyer"
-	"github.com/starling-network/starling/node/inventory"
 	"github.com/starling-network/starling/node/provider"
 	"github.com/starling-network/starling/node/reputation"
 	"github.com/starling-network/starling/node/sealed"
@@ -23,21 +22,10 @@ func (n *Node) newProvider(ctx context.Context, lots []provider.Lot) (*provider.
 	if err != nil {
 		return nil, err
 	}
-	policy.Clusters = provider.Clusters{No: !n.p.Config.Clusters.Accept, MaxMembers: n.p.Config.Clusters.MaxMembers}
+	policy.Clusters = n.p.Config.Clusters.Policy()
 	policy.Blocked = func(buyer sign.Key) bool {
 		_, blocked := n.blocks.Blocked(buyer, block.Buyer)
 		return blocked
-	}
-	var escrows *provider.Escrows
-	if n.network != nil {
-		when, err := c.Claim.When(n.p.Genesis)
-		if err != nil {
-			return nil, err
-		}
-		escrows = &provider.Escrows{
-			Chain: n.p.Program, Network: n.network, Params: n.p.Escrow, Fees: n.p.Config.Solana.Fees.Bids(), When: when,
-			WaitFunded: c.StartWhen == inventory.StartFunded,
-		}
 	}
 	reach, _, err := n.p.Config.Egress.Policy()
 	if err != nil {
@@ -48,7 +36,7 @@ func (n *Node) newProvider(ctx context.Context, lots []provider.Lot) (*provider.
 		networks = n.networks
 	}
 	return provider.New(ctx, provider.Config{
-		Escrows: escrows,
+		Escrows: n.given.sold,
 		Host:    n.p.Host, Genesis: n.p.Genesis, Key: n.p.Key, Owner: n.p.Owner,
 		Lots: lots, Policy: policy, Devices: n.devices, Network: reach.Mode, Region: market.Region(n.p.Config.Region),
 		MinSlots: n.p.Genesis.SlotsIn(c.MinTime), MaxSlots: n.p.Genesis.SlotsIn(c.MaxTime),
@@ -83,9 +71,8 @@ const (
 	maxOutput = 64 << 30
 )
 
-// newBuyer makes the buying loop, which orders from m. carries returns the bytes that a connection carries; it is
-// optional.
-func (n *Node) newBuyer(ctx context.Context, m buyer.Market, carries func() int64) (*buyer.Buyer, error) {
+// newBuyer makes the buying loop.
+func (n *Node) newBuyer(ctx context.Context) (*buyer.Buyer, error) {
 	interval := time.Duration(n.p.Genesis.IntervalSlots*n.p.Genesis.SlotMillis) * time.Millisecond
 	limits, err := n.p.Config.Buy.Limits.Amounts(n.p.Genesis.Decimals)
 	if err != nil {
@@ -95,31 +82,19 @@ func (n *Node) newBuyer(ctx context.Context, m buyer.Market, carries func() int6
 	if err != nil {
 		return nil, err
 	}
-	var escrows *buyer.Escrows
-	var stakes buyer.Stakes
-	if n.network != nil {
-		stakes = n.chain
-		escrows = &buyer.Escrows{
-			Chain: n.p.Program, Network: n.network, Params: n.p.Escrow, Fees: n.p.Config.Solana.Fees.Bids(),
-		}
-	}
-	cfg := buyer.Config{
-		Escrows: escrows, Stakes: stakes,
-		Carries: carries, Filed: n.receipts.file, Blocks: n.p.Blocks(), Disputes: n.proofs,
-		Reputation: seen{n.reputation, n}, Weights: n.p.Config.Buy.Weights(n.p.Genesis), Proofs: n.newProofs(),
+	return buyer.New(ctx, buyer.Config{
+		Escrows: n.given.bought, Stakes: n.chain, Guardian: n.given.guardian, Market: n.given.market,
+		Carries: n.given.carries, Filed: n.receipts.file, Blocks: n.p.Blocks(), Disputes: n.proofs,
+		Reputation: seen{n.reputation, n}, Weights: n.p.Config.Buy.Weights(n.p.Genesis), Proofs: n.given.proofs,
 		Host: n.p.Host, Genesis: n.p.Genesis, Key: n.p.Key, Owner: n.p.Owner, Store: n.p.Store,
 		Blobs: n.p.Blobs, Files: n.files,
 		Runtimes: n.p.Runtimes, Slots: n.slots, Dir: n.p.Home,
-		Market: m, Registries: registries, Limits: limits, PrivateHook: n.p.Config.Buy.Webhooks.Private,
+		Registries: registries, Limits: limits, PrivateHook: n.p.Config.Buy.Webhooks.Private,
 		Boxes:       sealed.Boxes{Key: n.p.Key, Network: n.p.Genesis.Tag()},
 		Blocked:     func(p sign.Key) (string, bool) { return n.blocks.Blocked(p, block.Provider) },
 		QuoteWindow: n.p.Config.Buy.QuoteWindow, MaxJobs: n.p.Config.Buy.MaxJobs, MaxAsked: n.p.MaxAsked,
 		LostAfter: max(lostIntervals*interval, lostAtLeast), MaxOutput: maxOutput, Log: n.p.Log.With("role", "buyer"),
-	}
-	if n.guardian != nil {
-		cfg.Guardian = n.guardian
-	}
-	return buyer.New(ctx, cfg)
+	})
 }
 
 // seen is the reputation that the buyer reports lost providers to.

@@ -94,6 +94,7 @@ type Node struct {
 	started  time.Time
 	local    localAPI
 	user     user // the rooms that the peer's user reaches
+	given    given
 	receipts receipts
 	Rooms
 }

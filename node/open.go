@@ -5,9 +5,11 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -34,13 +36,16 @@ const (
 // Peer is a node with all its parts, opened from a home directory.
 type Peer struct {
 	*Node
-	host  *p2p.Host
-	store store.Store
-	// pidFile names the process that holds the journal.
-	pidFile string
-	// runtimes are those of programs, by name.
-	runtimes runtimes.Set
-	gpus     inventory.Source
+	opened []io.Closer // parts, in the order of their opening
+}
+
+// file is a file that is removed when its peer closes.
+type file string
+
+// Close removes the file, if it is still there.
+func (f file) Close() error {
+	_ = os.Remove(string(f))
+	return nil
 }
 
 // Once overrides the configuration of a peer while it runs.
@@ -63,10 +68,9 @@ func Open(ctx context.Context, home, cache, version string, once Once, log *slog
 			p = nil
 		}
 	}()
-	if err := p.openJournal(home); err != nil {
+	if err := p.openJournal(&parts); err != nil {
 		return p, err
 	}
-	parts.Store = p.store
 	if parts.Blobs, err = blob.OpenStore(filepath.Join(home, "blobs"), maxBlobs); err != nil {
 		return p, fmt.Errorf("opening the file store: %w", err)
 	}
@@ -126,9 +130,12 @@ func (p *Peer) openHost(parts *Parts) error {
 		parts.Metrics = prometheus.NewRegistry()
 		hc.Registerer = parts.Metrics
 	}
-	p.host, err = p2p.New(hc)
-	parts.Host, parts.Mask = p.host, func() (*p2p.Host, sign.Private, error) { return mask(hc) }
-	return err
+	if parts.Host, err = p2p.New(hc); err != nil {
+		return err
+	}
+	p.opened = append(p.opened, parts.Host)
+	parts.Mask = func() (*p2p.Host, sign.Private, error) { return mask(hc) }
+	return nil
 }
 
 // mask opens a host with a new key in the same network, which listens on nothing.
@@ -151,35 +158,23 @@ func (p *Peer) openHardware(ctx context.Context, cache string, parts *Parts) (er
 	if !sells.Enabled {
 		engine.Enabled = config.DockerOff
 	}
-	p.runtimes, err = runtimes.Open(ctx, engine, parts.Home, cache, parts.Key.Key(), parts.Log)
-	if err != nil {
+	parts.Runtimes, err = runtimes.Open(ctx, engine, parts.Home, cache, parts.Key.Key(), parts.Log)
+	p.opened = append(p.opened, parts.Runtimes) // even after an error
+	if err != nil || !sells.Enabled || sells.GPU.Price == "" {
 		return err
 	}
-	parts.Runtimes = p.runtimes
-	if !sells.Enabled || sells.GPU.Price == "" {
-		return nil
-	}
-	p.gpus, err = inventory.Open(sells.GPU, parts.Genesis.Simulated, parts.Key.Key().String())
-	if err != nil {
+	if parts.GPUs, err = inventory.Open(sells.GPU, parts.Genesis.Simulated, parts.Key.Key().String()); err != nil {
 		return fmt.Errorf("%w: provide.gpu: %w", config.ErrConfig, err)
 	}
-	parts.GPUs = p.gpus
+	p.opened = append(p.opened, parts.GPUs)
 	return nil
 }
 
-// Close closes the parts that Open opened.
+// Close closes the parts that Open opened, the last one first.
 func (p *Peer) Close() error {
 	var errs []error
-	if p.host != nil {
-		errs = append(errs, p.host.Close())
-	}
-	if p.gpus != nil {
-		errs = append(errs, p.gpus.Close())
-	}
-	errs = append(errs, p.runtimes.Close())
-	if p.store != nil {
-		_ = os.Remove(p.pidFile) // useless once the journal is closed
-		errs = append(errs, p.store.Close())
+	for _, part := range slices.Backward(p.opened) {
+		errs = append(errs, part.Close())
 	}
 	return errors.Join(errs...)
 }
@@ -188,11 +183,11 @@ func (p *Peer) Close() error {
 var ErrRuns = errors.New("a peer already runs")
 
 // openJournal opens the journal, which one process holds at a time, and notes which one does.
-func (p *Peer) openJournal(home string) error {
-	pidFile := filepath.Join(home, config.FilePID)
-	s, err := store.OpenSQLite(filepath.Join(home, config.FileJournal))
+func (p *Peer) openJournal(parts *Parts) error {
+	pidFile := filepath.Join(parts.Home, config.FilePID)
+	s, err := store.OpenSQLite(filepath.Join(parts.Home, config.FileJournal))
 	if errors.Is(err, store.ErrLocked) {
-		text := fmt.Sprintf("in %s", home)
+		text := fmt.Sprintf("in %s", parts.Home)
 		if b, no := os.ReadFile(pidFile); no == nil && len(b) > 0 && len(b) < 16 {
 			text += ", pid " + strings.TrimSpace(string(b))
 		}
@@ -201,9 +196,10 @@ func (p *Peer) openJournal(home string) error {
 	if err != nil {
 		return fmt.Errorf("opening the journal: %w", err)
 	}
-	p.store, p.pidFile = s, pidFile
+	parts.Store, p.opened = s, append(p.opened, s)
 	if err := os.WriteFile(pidFile, fmt.Appendln(nil, os.Getpid()), 0o600); err != nil {
 		return fmt.Errorf("noting which process runs: %w", err)
 	}
+	p.opened = append(p.opened, file(pidFile))
 	return nil
 }

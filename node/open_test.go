@@ -118,10 +118,10 @@ func TestTwoPeersOfOneHome(t *testing.T) {
 	t.Parallel()
 	home := t.TempDir()
 	var first, second Peer
-	if err := first.openJournal(home); err != nil {
+	if err := first.openJournal(&Parts{Home: home}); err != nil {
 		t.Fatal(err)
 	}
-	err := second.openJournal(home)
+	err := second.openJournal(&Parts{Home: home})
 	if want := fmt.Sprintf("a peer already runs in %s, pid %d", home, os.Getpid()); !errors.Is(err, ErrRuns) || err.Error() != want {
 		t.Errorf("%v, want %s", err, want)
 	}
@@ -130,7 +130,7 @@ func TestTwoPeersOfOneHome(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if err := second.openJournal(home); err != nil {
+	if err := second.openJournal(&Parts{Home: home}); err != nil {
 		t.Errorf("after the first: %v", err)
 	}
 	if err := second.Close(); err != nil {

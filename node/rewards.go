@@ -8,10 +8,9 @@ import (
 )
 
 const (
-	// rewardsEvery is the maximum interval of checks for due rewards; on a network with short windows there are four
-	// checks in each. A peer that sells nothing checks every rewardsIdle.
+	// rewardsEvery is the maximum interval of checks for due rewards, and rewardsLeast the minimum; on a network with
+	// short windows there are four checks in each.
 	rewardsEvery = 30 * time.Second
-	rewardsIdle  = 5 * time.Minute
 	rewardsLeast = 500 * time.Millisecond
 )
 

@@ -6,10 +6,12 @@ import (
 	"time"
 
 	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/node/anchored"
 	"github.com/starling-network/starling/node/auditing"
 	"github.com/starling-network/starling/node/block"
 	"github.com/starling-network/starling/node/buyer"
 	"github.com/starling-network/starling/node/buyer/guardian/wards"
+	"github.com/starling-network/starling/node/entry"
 	"github.com/starling-network/starling/node/execnet"
 	"github.com/starling-network/starling/node/files"
 	"github.com/starling-network/starling/node/inventory"
@@ -30,9 +32,9 @@ import (
 type Rooms struct {
 	// Of every peer.
 	slots      *slots.Clock
-	network    *settle.Network // nil on a free network
-	chain      *onchain.Watch  // likewise
-	money      *money.Money    // likewise
+	network    *settle.Network // unused on a free network
+	chain      *onchain.Watch  // on a free network of nobody's stake
+	money      *money.Money    // nil on a free network
 	blocks     *block.List
 	reputation *reputation.Book
 	facts      *auditing.Facts // nil if nothing is audited
@@ -55,6 +57,21 @@ type Rooms struct {
 	seller   *selling.Seller
 	audits   *auditing.Room
 	guardian *wards.Service
+}
+
+// given has the services that rooms give to later ones, under the names of the giving rooms. A room that is not in the
+// list gives nothing: the later ones take nil, which they accept.
+type given struct {
+	sold     *provider.Escrows // of pay
+	bought   *buyer.Escrows    // of pay
+	facts    entry.Audits      // of observe
+	market   buyer.Market      // of trade or enter
+	carries  func() int64      // of enter: the bytes that a connection carries
+	units    auditing.Seller   // of sell
+	earner   money.Seller      // of sell
+	audits   anchored.Audits   // of verify
+	proofs   buyer.Proofs      // of check
+	guardian buyer.Guardian    // of guard
 }
 
 // Slot returns the chain's slot as this peer sees it; 0 while it is not known.

@@ -3,52 +3,38 @@ package node
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/auditing"
-	"github.com/starling-network/starling/node/buyer"
-	"github.com/starling-network/starling/node/onchain"
-	"github.com/starling-network/starling/node/proof/room"
 	"github.com/starling-network/starling/node/reputation"
-	"github.com/starling-network/starling/node/status"
+	"github.com/starling-network/starling/node/service"
 	"github.com/starling-network/starling/verify"
 	rules "github.com/starling-network/starling/verify/audit"
 )
 
-// newFacts makes the peer's view of the public facts of audits. It is nil if nothing is audited, and for light clients
-// without blocks from their entry peers.
-func (n *Node) newFacts() (*auditing.Facts, error) {
-	cfg := auditing.FactsConfig{Genesis: n.p.Genesis, Blocks: n.p.Blocks(), Slots: n.slots, Log: n.p.Log}
-	if n.p.Genesis.AuditSlots == 0 || n.p.Light != nil && cfg.Blocks == nil {
-		return nil, nil
+// observe composes the public facts of audits.
+func (n *Node) observe(context.Context) error {
+	if err := n.follow(auditing.FactsConfig{Roster: n.chain.Roster}); err != nil {
+		return err
 	}
-	switch {
-	case n.p.Light != nil:
-		cfg.Roster, cfg.Recent = n.p.Light.Roster, n.p.Light.Recent
-	case n.chain != nil:
-		cfg.Roster = n.chain.Roster
-	default:
-		cfg.Roster = func(context.Context, rules.Window) (rules.Roster, error) { return nil, onchain.ErrNoBonds }
-	}
-	return auditing.NewFacts(cfg)
+	n.given.facts = auditing.Public{Public: n.facts.Public}
+	return nil
 }
 
-// openProofs opens the peer's proofs. Those of a light peer are disputes of results.
-func (n *Node) openProofs(ctx context.Context) (err error) {
-	cfg := room.Config{
-		Genesis: n.p.Genesis, Self: n.p.Key.Key(), Host: n.p.Host, Store: n.p.Store,
-		Log:  n.p.Log.With("role", "proofs"),
-		Slot: func() (market.Slot, error) { return n.slots.Now(time.Now()) },
-		Book: n.reputation, KeyOf: status.KeyOf, Program: n.p.Program,
-		Light: n.p.Light != nil,
+// observeLight composes the same for a light peer, which asks its entry peers for what the chain does not have.
+func (n *Node) observeLight(context.Context) error {
+	return n.follow(auditing.FactsConfig{Roster: n.p.Light.Roster, Recent: n.p.Light.Recent})
+}
+
+// follow opens the public facts of audits, and follows the blocks that draw them.
+func (n *Node) follow(cfg auditing.FactsConfig) (err error) {
+	cfg.Genesis, cfg.Blocks, cfg.Slots, cfg.Log = n.p.Genesis, n.p.Blocks(), n.slots, n.p.Log
+	if n.facts, err = auditing.NewFacts(cfg); err != nil {
+		return fmt.Errorf("setting up audits: %w", err)
 	}
-	if n.chain != nil {
-		cfg.Registered = n.chain.Registry()
-	}
-	if n.proofs, err = room.Open(ctx, cfg); err != nil {
-		return fmt.Errorf("opening the proofs: %w", err)
+	if n.facts.Instants().OneIn > 1 {
+		n.services.Add(service.Loop("beacons", n.facts.Follow))
 	}
 	return nil
 }
@@ -72,37 +58,31 @@ func (n *Node) hear(ctx context.Context) error {
 // verify composes the audits of this peer's and of others' units.
 func (n *Node) verify(ctx context.Context) (err error) {
 	p := n.p
-	cfg := auditing.Config{
+	if n.audits, err = auditing.New(ctx, auditing.Config{
 		Host: p.Host, Genesis: p.Genesis, Key: p.Key, Store: p.Store, Ledger: p.Ledger, AnchorPoll: p.Escrow.PollEvery,
 		Sight: n.facts.Public, Slots: n.slots, Results: results{n}, Fetch: n.proofs.Fetch,
-		Where: n.net.DHT,
+		Where: n.net.DHT, Seller: n.given.units,
 		Cache: n.devices.Cache, Hardware: p.Hardware, Mask: p.Mask, Log: p.Log.With("role", "audit"),
-	}
-	if n.provider != nil {
-		cfg.Seller = n.provider
-	}
-	if n.audits, err = auditing.New(ctx, cfg); err != nil {
+	}); err != nil {
 		return fmt.Errorf("setting up audits: %w", err)
 	}
-	n.user.Audits = n.audits
+	n.user.Audits, n.given.audits = n.audits, n.audits
 	n.proofs.Add(n.audits.Service().Shelf())
 	n.proofs.Card = n.audits.Service().Card
 	n.services.Add(n.audits)
 	return nil
 }
 
-// newProofs makes the part that checks the proofs of others' units; nil if they need none.
-func (n *Node) newProofs() buyer.Proofs {
-	if n.facts == nil {
-		return nil
-	}
+// check composes the check of the proofs of others' units, for the buyer.
+func (n *Node) check(context.Context) error {
 	proofs := n.facts.Proofs(n.proofs.Ask)
+	n.given.proofs = proofs
 	n.receipts.add(func(l market.Lease, units []market.UnitID, r verify.Receipt) {
 		if l.Core.Buyer == n.p.Key.Key() {
 			proofs.Worked(l.Core.Provider, units, l.Core.Start, r.To)
 		}
 	})
-	return proofs
+	return nil
 }
 
 // results notifies the rooms of results of audits.

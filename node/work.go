@@ -13,8 +13,6 @@ import (
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/node/anchored"
-	"github.com/starling-network/starling/node/auditing"
-	"github.com/starling-network/starling/node/buyer"
 	"github.com/starling-network/starling/node/buyer/guardian/wards"
 	"github.com/starling-network/starling/node/config"
 	"github.com/starling-network/starling/node/entry"
@@ -36,6 +34,7 @@ func (n *Node) sell(ctx context.Context) (err error) {
 	}
 	n.seller = selling.New(n.provider, n.gpus, n.p.Genesis.Decimals)
 	n.user.Operator, n.user.Leases = n.seller, n.seller
+	n.given.units, n.given.earner = n.provider, n.provider
 	n.services.Add(n.seller)
 	n.proofs.Offered = n.provider.Shown
 	if n.gpus.Sold() {
@@ -45,60 +44,49 @@ func (n *Node) sell(ctx context.Context) (err error) {
 	return nil
 }
 
-// buy composes the buying loop, and the view of the peer's money if the network has any.
-func (n *Node) buy(ctx context.Context) error {
-	if err := n.order(ctx, n.net.Exchange, nil); err != nil {
-		return err
-	}
-	if n.guardian != nil {
-		n.guardian.HandTo(n.buyer)
-		n.services.Add(service.Loop("guardian", n.guardian.Run)) // behind the buyer
-	}
+// govern composes the watch of the network's rules, which change by vote.
+func (n *Node) govern(context.Context) error {
+	n.services.Add(n.chain.Rules())
 	return nil
 }
 
-// order composes the buying loop, which orders from m.
-func (n *Node) order(ctx context.Context, m buyer.Market, carries func() int64) (err error) {
-	if n.buyer, err = n.newBuyer(ctx, m, carries); err != nil {
+// buy composes the buying loop.
+func (n *Node) buy(ctx context.Context) (err error) {
+	if n.buyer, err = n.newBuyer(ctx); err != nil {
 		return fmt.Errorf("setting up the buyer: %w", err)
 	}
 	n.files.Serve(n.buyer)
 	n.files.Need(n.buyer.Blobs)
 	n.services.Add(service.Loop("buyer", n.buyer.Run))
-	if n.p.Program == nil {
-		return nil
-	}
-	var earns money.Seller
-	if n.provider != nil {
-		earns = n.provider
-	}
-	n.money = money.New(n.p.Program, n.buyer, earns, n.p.Genesis.Decimals)
+	return nil
+}
+
+// earn composes the view of the peer's money.
+func (n *Node) earn(context.Context) error {
+	n.money = money.New(n.p.Program, n.buyer, n.given.earner, n.p.Genesis.Decimals)
 	n.services.Add(n.money)
-	if n.guardian == nil {
-		return nil
-	}
-	when, err := n.p.Config.Provide.Claim.When(n.p.Genesis)
-	if err != nil {
-		return err
-	}
+	return nil
+}
+
+// watch composes the guardian's loop, which hands jobs to the buyer, and the claims of its wages.
+func (n *Node) watch(ctx context.Context) error {
+	n.guardian.HandTo(n.buyer)
+	n.services.Add(service.Loop("guardian", n.guardian.Run))
 	return n.money.Guards(ctx, money.Guarding{
 		Guardian: n.guardian, Genesis: n.p.Genesis, Self: n.p.Key.Key(), Chain: n.p.Program, Network: n.network,
-		Params: n.p.Escrow, When: when, Slots: n.slots, Store: n.p.Store, Log: n.p.Log.With("role", "guardian"),
+		Params: n.p.Escrow, When: n.given.sold.When, Slots: n.slots, Store: n.p.Store,
+		Log: n.p.Log.With("role", "guardian"),
 	})
 }
 
 // anchor composes the exchange of receipts that peers anchored on the chain.
 func (n *Node) anchor(ctx context.Context) error {
 	p := n.p
-	cfg := anchored.Config{
+	room, err := anchored.New(ctx, anchored.Config{
 		Host: p.Host, Genesis: p.Genesis, Key: p.Key.Key(), Store: p.Store, Ledger: p.Ledger, Slots: n.slots,
 		Anchor: n.proofs.AnchorIn, Book: n.reputation, Buyer: n.buyer, Busy: n.net.Exchange.Busy,
-		Log: p.Log.With("role", "reputation"),
-	}
-	if n.audits != nil {
-		cfg.Audits = n.audits
-	}
-	room, err := anchored.New(ctx, cfg)
+		Audits: n.given.audits, Log: p.Log.With("role", "reputation"),
+	})
 	if err != nil {
 		return fmt.Errorf("setting up anchored receipts: %w", err)
 	}
@@ -162,7 +150,7 @@ func (n *Node) guard(ctx context.Context) (err error) {
 	if err != nil {
 		return fmt.Errorf("setting up the guardian: %w", err)
 	}
-	n.user.Guards = guarded{n.guardian, n.p.Key.Key()}
+	n.user.Guards, n.given.guardian = guarded{n.guardian, n.p.Key.Key()}, n.guardian
 	n.files.Need(func() (map[cid.Cid]bool, error) { return n.guardian.Blobs(), nil })
 	return nil
 }
@@ -170,55 +158,42 @@ func (n *Node) guard(ctx context.Context) (err error) {
 // reward composes this peer's part in rewards, if the chain pays any.
 func (n *Node) reward(context.Context) error {
 	c, ok := n.p.Program.(rewards.Chain)
-	if !ok || n.chain == nil || n.chain.Registry() == nil {
+	if !ok || n.chain.Registry() == nil {
 		return nil
 	}
 	window := time.Duration(n.p.Genesis.AuditOneIn*n.p.Genesis.AuditSlots*n.p.Genesis.SlotMillis) * time.Millisecond
-	cfg := rewards.Config{
+	room := rewarded{rewards.New(rewards.Config{
 		Genesis: n.p.Genesis, Key: n.p.Key.Key(), Chain: rewards.Listed(c, n.chain.Registry()), Sight: n.facts.Public,
 		Store: n.p.Store, Peers: rewards.Streams{Host: n.p.Host, Tag: n.tag},
-		Every: min(max(window/4, rewardsLeast), rewardsEvery),
-		Log:   n.p.Log.With("role", "rewards"),
-	}
-	if n.provider != nil {
-		cfg.Records = n.audits.Records
-	} else {
-		cfg.Every = min(max(window/4, rewardsLeast), rewardsIdle)
-	}
-	if n.guardian != nil {
-		cfg.Wards = n.guardian.Escrows
-		cfg.Every = min(max(window/4, rewardsLeast), rewardsEvery)
-	}
-	room := rewarded{rewards.New(cfg)}
+		Records: n.audits.Records, Wards: n.guardian.Escrows, Every: min(max(window/4, rewardsLeast), rewardsEvery),
+		Log: n.p.Log.With("role", "rewards"),
+	})}
 	n.user.Rewards = room
 	open := func() (service.Door, error) { return room.Handle(n.p.Host, n.tag), nil }
 	n.services.Add(service.Behind(service.Loop("rewards", room.Run), open))
 	return nil
 }
 
-// light composes the market of a light peer: its entry peers replace DHT and gossip.
-func (n *Node) light(ctx context.Context) error {
+// enter composes the market of a light peer: its entry peers replace DHT and gossip.
+func (n *Node) enter(context.Context) error {
 	n.replies = replies.New(replies.Config{
 		Host: n.p.Host, Network: n.tag, Way: quotes{n}.own, Take: quotes{n}.take, Log: n.p.Log,
 	})
 	n.services.Add(entries{n.p.Light}, service.Loop("replies", n.replies.Run))
-	return n.order(ctx, entries{n.p.Light}, n.p.Light.Carries)
+	n.given.market, n.given.carries = entries{n.p.Light}, n.p.Light.Carries
+	return nil
 }
 
 // serve composes the service for light clients. Circuits for them are a part of the host's relay.
 func (n *Node) serve(context.Context) error {
-	c := n.p.Config.Entry
 	cfg := entry.Config{
-		Genesis: n.p.Genesis, Market: n.net.Exchange, RPC: n.p.RPC, Log: n.p.Log,
+		Genesis: n.p.Genesis, Market: n.net.Exchange, Audits: n.given.facts, RPC: n.p.RPC, Log: n.p.Log,
 		Others: func() []peer.AddrInfo { return otherEntries(n.p.Host, n.tag) },
-		Limits: entry.Limits{Finds: c.Finds, Orders: c.Orders, Calls: c.Calls},
+		Limits: n.p.Config.Entry.Limits(),
 		Slot: func() (market.Slot, bool) {
 			slot, err := n.slots.Now(time.Now())
 			return slot, err == nil && n.slots.Reachable()
 		},
-	}
-	if n.facts != nil {
-		cfg.Audits = auditing.Public{Public: n.facts.Public}
 	}
 	n.services.Add(service.Behind(service.Loop("clients", wait), func() (service.Door, error) {
 		s, err := entry.Serve(n.p.Host, cfg)

@@ -14,6 +14,7 @@ import (
 	"github.com/starling-network/starling/chain/chaintest"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/audit/shelf"
 	"github.com/starling-network/starling/node/audit/sight/sighttest"
 	"github.com/starling-network/starling/node/proof"
 	"github.com/starling-network/starling/node/store"
@@ -91,31 +92,44 @@ func newAnchoring(t *testing.T, cfg chaintest.Config) *anchoring {
 
 // run is one process: it keeps the records of window 50, and anchors them.
 func (a *anchoring) run(ctx context.Context, st store.Store, rs []audit.Record) (*Service, error) {
-	shelf, err := OpenShelf(ctx, st)
+	quiet := slog.New(slog.DiscardHandler)
+	kept, err := OpenShelf(ctx, st, quiet)
 	if err != nil {
 		return nil, err
 	}
+	runs, stop := context.WithCancel(context.WithoutCancel(ctx))
+	ended := make(chan error, 1)
+	go func() { ended <- kept.Run(runs) }()
+	defer func() { stop(); <-ended }()
 	s := &Service{cfg: Config{
-		Shelf: shelf, Sight: &sighttest.Still{At: 50}, Genesis: market.Genesis{AuditSlots: windowSlots}, Log: slog.New(slog.DiscardHandler),
+		Shelf: kept, Sight: &sighttest.Still{At: 50}, Genesis: market.Genesis{AuditSlots: windowSlots}, Log: quiet,
 		Anchor: a.ledger, AnchorPoll: 200 * time.Millisecond,
 	}}
 	for _, r := range rs {
-		if err := shelf.Put(ctx, Result{Unit: Claim{ID: r.Answer.Unit, Class: "cpu", Resources: audittest.Small}, Record: r}, 50, time.Now()); err != nil {
+		passed := Result{Unit: Claim{ID: r.Answer.Unit, Class: "cpu", Resources: audittest.Small}, Record: r}
+		if err := kept.Keep(ctx, Audited(50, time.Now(), passed)...); err != nil {
 			return s, err
 		}
 	}
 	return s, s.anchorAll(ctx)
 }
 
-// holds fails the test unless each record is anchored, and once.
-func (a *anchoring) holds(t *testing.T, st store.Store, rs []audit.Record) {
+// reopen returns the records of a journal.
+func reopen(t *testing.T, st store.Store) shelf.State {
 	t.Helper()
-	shelf, err := OpenShelf(t.Context(), st)
+	s, err := OpenShelf(t.Context(), st, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
+	return s.State()
+}
+
+// holds fails the test unless each record is anchored, and once.
+func (a *anchoring) holds(t *testing.T, st store.Store, rs []audit.Record) {
+	t.Helper()
+	kept := reopen(t, st)
 	for i, r := range rs {
-		in, ok := shelf.Anchored(r.Hash())
+		in, ok := kept.Anchored(r.Hash())
 		if !ok || in.CheckOn(t.Context(), a.ledger, r.Hash()) != nil {
 			t.Errorf("record %d: anchored %t, %v", i, ok, in.CheckOn(t.Context(), a.ledger, r.Hash()))
 		}
@@ -123,7 +137,7 @@ func (a *anchoring) holds(t *testing.T, st store.Store, rs []audit.Record) {
 	if anchors, records := a.ledger.landed(t); records != uint64(len(rs)) {
 		t.Errorf("%d anchors of %d records are final, want each of %d once", anchors, records, len(rs))
 	}
-	if b := shelf.underWay(); b.Tx.ID != "" {
+	if b := kept.UnderWay(); b.Tx.ID != "" {
 		t.Errorf("%d records are under way", len(b.Records))
 	}
 }
@@ -215,7 +229,7 @@ func TestAnchorBatches(t *testing.T) {
 		if err != nil || in.Anchor.Count != 3 || in.CheckOn(t.Context(), a.ledger, hash) != nil {
 			t.Errorf("%+v: %v", in, err)
 		}
-		for _, p := range s.cfg.Shelf.All() {
+		for _, p := range s.cfg.Shelf.State().All() {
 			if p.Anchored != in.Tx {
 				t.Errorf("unit %s: anchored by %q", p.Unit.Short(), p.Anchored)
 			}
@@ -300,11 +314,7 @@ func TestAnchorForgotten(t *testing.T) {
 					a.holds(t, disk, rs)
 					return
 				}
-				shelf, err := OpenShelf(t.Context(), disk)
-				if err != nil {
-					t.Fatal(err)
-				}
-				if _, ok := shelf.Anchored(rs[0].Hash()); ok {
+				if _, ok := reopen(t, disk).Anchored(rs[0].Hash()); ok {
 					t.Error("what nobody knows is said to be anchored")
 				}
 			})

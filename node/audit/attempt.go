@@ -17,7 +17,14 @@ type attemptKey struct {
 	number   uint8
 }
 
-// attempt is one attempt of one provider, under its own lock.
+// attempt is one attempt of one provider, under its own lock. The lock is held for a step, which neither writes nor
+// waits.
+//
+//	Begin ─▶ Root of each unit ─▶ Second ─▶ Arrived of each unit ─▶ Third ─▶ Show of each unit ─▶ ruling
+//
+// Each step behind Begin may be repeated and gets the same answer. An attempt is in memory only, on purpose: it lives
+// for seconds. If the member stops, the provider goes on without it, and the next instant decides. Findings are
+// durable: other rooms keep those of a ruling before the provider receives it.
 type attempt struct {
 	mu     sync.Mutex
 	key    attemptKey
@@ -44,8 +51,17 @@ type unit struct {
 	dataset       sign.Hash
 	answer        *audit.Answer
 	answerSig     sign.Signature
-	verdict       *nodepb.AuditReply
-	worked        bool // all that it showed was right, and in time
+	ruling        *ruling // once there is one
+	worked        bool    // all that it showed was right, and in time
+}
+
+// ruling is the answer to the openings of a unit, with its findings for other rooms. It does not change.
+type ruling struct {
+	reply   *nodepb.AuditReply
+	verdict *audit.Verdict // nil of an attempt that a member left
+	refusal *audit.Refusal // of a unit with a verdict that did not pass
+	lies    []audit.Lie
+	kept    chan struct{} // closed when the other rooms have the findings
 }
 
 func (a *attempt) isDrawn(k sign.Key) bool {

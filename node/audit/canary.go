@@ -168,7 +168,7 @@ func (s *Service) plantSome(ctx context.Context, units []Unit) (others []Unit, w
 		asked = int(below(uint32(len(units))))
 	}
 	for i, u := range units {
-		if i != asked && (below(CanaryIn) != 0 || s.cfg.Shelf.Standing(u.ID).State != audit.Listed) {
+		if i != asked && (below(CanaryIn) != 0 || s.cfg.Shelf.State().Standing(u.ID).State != audit.Listed) {
 			others = append(others, u)
 			continue
 		}

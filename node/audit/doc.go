@@ -15,5 +15,6 @@
 // verify/audit has the steps and the reasons for their order.
 //
 // The rooms below: sight has the network's public facts and the units that failed, proven the checked records of the
-// units on offer.
+// units on offer, shelf the records and standings of this peer's units. The shelf is a machine with a journal; attempts
+// are in memory alone, on both sides.
 package audit

@@ -88,6 +88,9 @@ func (m *Member) Answer(ctx context.Context, from sign.Key, req *nodepb.AuditReq
 	if a == nil {
 		return nil, refuse(CodeUnknown, "attempt %d in window %d was not begun here", key.number, key.window)
 	}
+	if s, ok := req.Step.(*nodepb.AuditRequest_Show_); ok {
+		return m.show(ctx, a, s.Show)
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	switch s := req.Step.(type) {
@@ -99,8 +102,6 @@ func (m *Member) Answer(ctx context.Context, from sign.Key, req *nodepb.AuditReq
 		return m.arrived(a, now, s.Arrived)
 	case *nodepb.AuditRequest_Third_:
 		return m.third(a)
-	case *nodepb.AuditRequest_Show_:
-		return m.show(a, s.Show)
 	}
 	return nil, malformed("a step that this peer does not know")
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -102,4 +103,71 @@ func TestOneMemberVoidsNothing(t *testing.T) {
 			}
 		})
 	}
+}
+
+// The findings of a ruling are kept outside the attempt's lock: other steps are answered meanwhile. No request gets the
+// verdict before they are kept.
+func TestStepsWhileFindingsAreKept(t *testing.T) {
+	t.Parallel()
+	w := newWorld(20, time.Now)
+	begun, open := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	w.before = func(k sign.Key, req *nodepb.AuditRequest) (*nodepb.AuditReply, error) {
+		if req.GetShow() == nil {
+			return nil, nil
+		}
+		first := false
+		once.Do(func() { first = true })
+		if !first {
+			return nil, nil
+		}
+		m := w.members[k]
+		m.cfg.Results = holding{w, begun, open}
+		type answer struct {
+			*nodepb.AuditReply
+			error
+		}
+		came := make(chan answer)
+		go func() {
+			r, err := m.Answer(t.Context(), w.provider.Key(), req)
+			came <- answer{r, err}
+		}()
+		<-begun
+		third := &nodepb.AuditRequest{Window: req.Window, Attempt: req.Attempt}
+		third.Step = &nodepb.AuditRequest_Third_{Third: &nodepb.AuditRequest_Third{}}
+		if r, err := m.Answer(t.Context(), w.provider.Key(), third); err != nil || len(r.Nonce) == 0 {
+			t.Errorf("another step: %v, %v", r, err)
+		}
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
+		if r, err := m.Answer(ended, w.provider.Key(), req); !errors.Is(err, context.Canceled) {
+			t.Errorf("the verdict is out before its findings are kept: %v, %v", r, err)
+		}
+		close(open)
+		a := <-came
+		if again, err := m.Answer(t.Context(), w.provider.Key(), req); err != nil || !proto.Equal(again, a.AuditReply) {
+			t.Errorf("asked again: %v, %v, want %v", again, err, a.AuditReply)
+		}
+		return a.AuditReply, a.error
+	}
+	p := w.prover()
+	p.plant = flip
+	if _, err := p.Audit(t.Context(), units(1)); err != nil {
+		t.Fatal(err)
+	}
+	if len(w.refused) == 0 || w.judged[audit.Wrong] != len(w.refused) {
+		t.Errorf("%d refusals, %d verdicts", len(w.refused), w.judged[audit.Wrong])
+	}
+}
+
+// holding is results that keep a refusal once open is closed.
+type holding struct {
+	*world
+	begun, open chan struct{}
+}
+
+func (h holding) Refuse(x audit.Refusal) {
+	close(h.begun)
+	<-h.open
+	h.world.Refuse(x)
 }

@@ -11,7 +11,8 @@ func (s *Service) offer() {
 	if s.cfg.Seller == nil {
 		return
 	}
-	if out := s.cfg.Shelf.delisted(); len(out) > 0 {
+	shelf := s.cfg.Shelf.State()
+	if out := shelf.Delisted(); len(out) > 0 {
 		s.cfg.Seller.Withdraw(out)
 	}
 	_, slot, err := s.cfg.Sight.Window()
@@ -26,8 +27,8 @@ func (s *Service) offer() {
 		s.mu.Lock()
 		s.cards[u.ID] = u.Card()
 		s.mu.Unlock()
-		r, hash, ok := s.cfg.Shelf.newest(u.ID)
-		if !ok || s.cfg.Shelf.Standing(u.ID).State != audit.Listed {
+		r, hash, ok := shelf.Newest(u.ID)
+		if !ok || shelf.Standing(u.ID).State != audit.Listed {
 			return sign.Hash{}, false
 		}
 		if err := audit.Fresh(r, s.cfg.Genesis.AuditSlots, recent, slot, audit.Work{}); err != nil {
@@ -40,19 +41,6 @@ func (s *Service) offer() {
 		}
 		return hash, true
 	})
-}
-
-// newest is the newest record of a unit that passed.
-func (s *Shelf) newest(u market.UnitID) (audit.Record, sign.Hash, bool) {
-	s.mu.Lock()
-	hash, ok := s.units[u]
-	b := s.records[hash]
-	s.mu.Unlock()
-	if !ok {
-		return audit.Record{}, hash, false
-	}
-	r, err := audit.UnmarshalRecord(b)
-	return r, hash, err == nil
 }
 
 // Card returns the physical device that a unit of this peer claims to be; nil if it is not known.

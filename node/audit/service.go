@@ -9,10 +9,12 @@ import (
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/peer"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/audit/shelf"
 	"github.com/starling-network/starling/node/audit/sight"
 	"github.com/starling-network/starling/node/nodepb"
 	"github.com/starling-network/starling/node/proof"
@@ -28,7 +30,7 @@ type Config struct {
 	Genesis market.Genesis
 	Key     sign.Signer
 	Sight   sight.Sight
-	Shelf   *Shelf
+	Shelf   *shelf.Shelf
 	Results Results
 	// Seller is optional; if nil, this peer sells nothing and only judges others.
 	Seller Seller
@@ -44,6 +46,15 @@ type Config struct {
 	Until func(market.Slot) time.Duration
 	Log   *slog.Logger
 }
+
+// The types of package shelf that other rooms see.
+type (
+	Past    = shelf.Past
+	Outcome = shelf.Outcome
+)
+
+// OpenShelf is shelf.Open.
+var OpenShelf = shelf.Open
 
 // Fetcher requests a proof from a peer by its hash.
 type Fetcher func(ctx context.Context, from sign.Key, hash sign.Hash) (proof.Content, error)
@@ -126,7 +137,7 @@ func (s *Service) take(ctx context.Context) error {
 }
 
 // Shelf is the record store.
-func (s *Service) Shelf() *Shelf { return s.cfg.Shelf }
+func (s *Service) Shelf() *shelf.Shelf { return s.cfg.Shelf }
 
 func (s *Service) call(ctx context.Context, m sign.Key, req *nodepb.AuditRequest) (*nodepb.AuditReply, error) {
 	id, err := p2p.PeerIDFromKey(m)
@@ -136,8 +147,19 @@ func (s *Service) call(ctx context.Context, m sign.Key, req *nodepb.AuditRequest
 	return protocol.Audit.Call(ctx, s.cfg.Host, s.tag, id, req)
 }
 
-// Run answers others and audits this peer's units until ctx ends.
+// Run answers others and audits this peer's units until ctx ends. It returns an error if the journal is broken.
 func (s *Service) Run(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return s.cfg.Shelf.Run(ctx) })
+	if s.cfg.Anchor != nil {
+		g.Go(func() error { return s.anchors(ctx) })
+	}
+	g.Go(func() error { return s.follow(ctx) })
+	return g.Wait()
+}
+
+// follow answers others, and audits this peer's units in each window, until ctx ends.
+func (s *Service) follow(ctx context.Context) error {
 	answer := func(ctx context.Context, from peer.ID, req *nodepb.AuditRequest) (*nodepb.AuditReply, error) {
 		k, err := p2p.KeyFromPeerID(from)
 		if err != nil {
@@ -147,11 +169,6 @@ func (s *Service) Run(ctx context.Context) error {
 	}
 	judge := protocol.Audit.Handle(s.cfg.Host, s.tag, answer, stream.Limits{PerPeer: perPeer, Logger: s.cfg.Log})
 	defer judge.Close()
-	if s.cfg.Anchor != nil {
-		var anchors sync.WaitGroup
-		anchors.Go(func() { s.anchors(ctx) })
-		defer anchors.Wait()
-	}
 	for ctx.Err() == nil {
 		wait := beaconPoll
 		if window, _, err := s.cfg.Sight.Window(); err == nil {
@@ -289,7 +306,7 @@ func (s *Service) Audit(ctx context.Context) ([]Past, error) {
 		return nil, nil
 	}
 	for i, u := range units {
-		units[i].Appeal = s.cfg.Shelf.Standing(u.ID).Appealed()
+		units[i].Appeal = s.cfg.Shelf.State().Standing(u.ID).Appealed()
 	}
 	s.over(window)
 	units, canaries := s.plantSome(ctx, units)
@@ -305,7 +322,7 @@ func (s *Service) Audit(ctx context.Context) ([]Past, error) {
 		return nil, err
 	}
 	var out []Past
-	for _, p := range s.cfg.Shelf.All() {
+	for _, p := range s.cfg.Shelf.State().All() {
 		if p.Window == window {
 			out = append(out, p)
 		}
@@ -349,40 +366,4 @@ func (s *Service) ready(ctx context.Context) (audit.Window, error) {
 		return 0, fmt.Errorf("%w: slot %d, want %d or earlier: %s", ErrInstant, now, last, s.next())
 	}
 	return window, nil
-}
-
-// without returns the results of units whose audit failed.
-func without(units []Unit, err error) (out []Result) {
-	var broken *brokenError
-	for _, u := range units {
-		r := Result{Unit: u.Claim, Err: err}
-		if errors.As(err, &broken) {
-			r.Broken = 1
-		}
-		out = append(out, r)
-	}
-	return out
-}
-
-// keep puts the results of a window on the shelf.
-func (s *Service) keep(ctx context.Context, window audit.Window, results []Result) error {
-	for _, r := range results {
-		if r.Err == nil {
-			r.Err = r.Record.CheckClass(r.Unit.Class, r.Unit.Resources)
-		}
-		if r.Err == nil {
-			r.Err = r.Record.CheckInstant(s.cfg.Sight.Instants(), r.Unit.Class)
-		}
-		if err := s.cfg.Shelf.Put(ctx, r, window, time.Now()); err != nil {
-			return err
-		}
-		if r.Err != nil {
-			s.cfg.Log.Warn("a unit was not passed", "unit", r.Unit.ID, "window", uint64(window), "err", r.Err)
-		}
-	}
-	select {
-	case s.audited <- struct{}{}:
-	default:
-	}
-	return nil
 }

@@ -17,7 +17,9 @@ import (
 	"github.com/starling-network/starling/verify/challenge"
 )
 
-// session is one attempt.
+// session is one attempt of this peer's units. It has no durable state, on purpose: a process never answers in the
+// window in which it started, so an attempt that a crash ends is not continued, and the next instant decides. The
+// results are durable: package shelf. mu guards left alone, and no call runs under it.
 type session struct {
 	p       *Prover
 	number  uint8

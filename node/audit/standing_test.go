@@ -3,6 +3,7 @@ package audit
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"testing"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"github.com/starling-network/starling/node/device"
 	"github.com/starling-network/starling/node/nodepb"
 	"github.com/starling-network/starling/node/store"
+	"github.com/starling-network/starling/p2p/p2ptest"
 	"github.com/starling-network/starling/verify/audit"
 	"github.com/starling-network/starling/verify/audit/audittest"
 )
@@ -27,23 +29,22 @@ func TestStandingOnTheShelf(t *testing.T) {
 	passed := Result{Unit: claim, Record: good}
 	failed := Result{Unit: claim, Record: bad, Err: ErrNotPassed}
 	st := store.NewMemory()
-	shelf, err := OpenShelf(t.Context(), st)
-	if err != nil {
-		t.Fatal(err)
-	}
 	put := func(r Result, w audit.Window, want audit.State, size int) {
 		t.Helper()
-		if err := shelf.Put(t.Context(), r, w, time.Now()); err != nil {
+		s, err := OpenShelf(t.Context(), st, slog.New(slog.DiscardHandler))
+		if err != nil {
 			t.Fatal(err)
 		}
-		if shelf, err = OpenShelf(t.Context(), st); err != nil {
+		stop := p2ptest.Go(t, s.Run)
+		defer stop()
+		if err := s.Keep(t.Context(), Audited(w, time.Now(), r)...); err != nil {
 			t.Fatal(err)
 		}
-		s := shelf.Standing(c.Unit)
-		if s.State != want || s.CommitteeSize() != size {
-			t.Errorf("after window %d: %s, before %d; want %s, before %d", w, s.State, s.CommitteeSize(), want, size)
+		now := reopen(t, st)
+		if x := now.Standing(c.Unit); x.State != want || x.CommitteeSize() != size {
+			t.Errorf("after window %d: %s, before %d; want %s, before %d", w, x.State, x.CommitteeSize(), want, size)
 		}
-		for _, p := range shelf.All() {
+		for _, p := range now.All() {
 			if p.Window == w && p.Standing != want.String() {
 				t.Errorf("window %d: shown as %s", w, p.Standing)
 			}
@@ -59,15 +60,16 @@ func TestStandingOnTheShelf(t *testing.T) {
 	put(passed, 12, audit.Listed, audit.Committee)
 	put(failed, 13, audit.Suspended, audit.Appeal)
 	put(failed, 14, audit.Suspended, audit.Appeal)
-	if len(shelf.delisted()) != 0 {
+	if len(reopen(t, st).Delisted()) != 0 {
 		t.Error("delisted too early")
 	}
 	put(failed, 15, audit.Delisted, audit.Appeal)
 	put(passed, 16, audit.Delisted, audit.Appeal)
-	if out := shelf.delisted(); len(out) != 1 || !strings.Contains(out[c.Unit], "delisted") {
+	now := reopen(t, st)
+	if out := now.Delisted(); len(out) != 1 || !strings.Contains(out[c.Unit], "delisted") {
 		t.Errorf("%v", out)
 	}
-	if s := shelf.Standing(market.UnitID{9}); s.State != audit.Unproven {
+	if s := now.Standing(market.UnitID{9}); s.State != audit.Unproven {
 		t.Errorf("a unit never heard of: %s", s.State)
 	}
 }

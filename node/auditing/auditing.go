@@ -75,7 +75,7 @@ type Room struct {
 
 // New makes the room.
 func New(ctx context.Context, cfg Config) (*Room, error) {
-	shelf, err := audit.OpenShelf(ctx, cfg.Store)
+	kept, err := audit.OpenShelf(ctx, cfg.Store, cfg.Log)
 	if err != nil {
 		return nil, err
 	}
@@ -84,7 +84,7 @@ func New(ctx context.Context, cfg Config) (*Room, error) {
 	}
 	r := &Room{cfg: cfg}
 	c := audit.Config{
-		Host: cfg.Host, Genesis: cfg.Genesis, Key: cfg.Key, Sight: cfg.Sight, Shelf: shelf, Log: cfg.Log,
+		Host: cfg.Host, Genesis: cfg.Genesis, Key: cfg.Key, Sight: cfg.Sight, Shelf: kept, Log: cfg.Log,
 		Results: counted{cfg.Results, r}, Fetch: cfg.Fetch,
 		Until: func(s market.Slot) time.Duration { return cfg.Slots.Until(time.Now(), s) },
 	}
@@ -128,7 +128,7 @@ func (r *Room) mask() (audit.Mask, error) {
 }
 
 // Audits returns the audits of this peer's units.
-func (r *Room) Audits() ([]audit.Past, error) { return r.audits.Shelf().All(), nil }
+func (r *Room) Audits() ([]audit.Past, error) { return r.audits.Shelf().State().All(), nil }
 
 // Audit audits this peer's units now.
 func (r *Room) Audit(ctx context.Context) ([]audit.Past, error) { return r.audits.Audit(ctx) }

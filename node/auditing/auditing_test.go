@@ -23,6 +23,7 @@ import (
 	"github.com/starling-network/starling/node/device"
 	"github.com/starling-network/starling/node/device/cache"
 	"github.com/starling-network/starling/node/store"
+	"github.com/starling-network/starling/p2p/p2ptest"
 	rules "github.com/starling-network/starling/verify/audit"
 	"github.com/starling-network/starling/verify/audit/audittest"
 )
@@ -59,6 +60,7 @@ func newRoom(t *testing.T, st store.Store, change func(*Config)) *Room {
 	if err != nil {
 		t.Fatal(err)
 	}
+	p2ptest.Go(t, r.audits.Shelf().Run)
 	return r
 }
 
@@ -92,7 +94,7 @@ func record(t *testing.T, of market.UnitID, o rules.Outcome) rules.Record {
 // put keeps the result of a window on a room's shelf.
 func put(t *testing.T, r *Room, w rules.Window, res audit.Result) {
 	t.Helper()
-	if err := r.audits.Shelf().Put(t.Context(), res, w, time.Now().Add(time.Duration(w)*time.Second-time.Hour)); err != nil {
+	if err := r.audits.Shelf().Keep(t.Context(), audit.Audited(w, time.Now().Add(time.Duration(w)*time.Second-time.Hour), res)...); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -129,7 +131,7 @@ func TestHealth(t *testing.T) {
 	gone := audit.Result{Unit: audit.Claim{ID: market.UnitID{2}, Class: "cpu", Resources: small}, Err: io.EOF}
 	old := newRoom(t, store.NewMemory(), nil)
 	for w := range rules.Window(3) {
-		if err := old.audits.Shelf().Put(t.Context(), gone, w, time.Now().Add(-recent-time.Hour)); err != nil {
+		if err := old.audits.Shelf().Keep(t.Context(), audit.Audited(w, time.Now().Add(-recent-time.Hour), gone)...); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -232,7 +234,7 @@ func TestIdleUnits(t *testing.T) {
 func TestRecords(t *testing.T) {
 	t.Parallel()
 	st := store.NewMemory()
-	r := newRoom(t, st, nil)
+	r := newRoom(t, st, func(c *Config) { c.Seller = seller{} })
 	var hashes []sign.Hash
 	for n := range byte(3) {
 		rec := record(t, market.UnitID{n + 1}, rules.Pass)
@@ -244,6 +246,9 @@ func TestRecords(t *testing.T) {
 	put(t, r, 9, audit.Result{Unit: audit.Claim{ID: market.UnitID{3}, Class: "cpu", Resources: small}, Err: io.EOF})
 	if got := r.Records(); len(got) != 3 {
 		t.Errorf("%d records, want 3", len(got))
+	}
+	if got := newRoom(t, st, nil).Records(); got != nil {
+		t.Errorf("a peer that sells nothing any more has %d records", len(got))
 	}
 	if got := r.Anchored(8); len(got) != 0 {
 		t.Errorf("%v are anchored, want none", got)

@@ -37,7 +37,7 @@ func (c counted) Judged(provider sign.Key, v rules.Verdict) {
 // units returns the audits of each unit of this peer, the newest first.
 func (r *Room) units() map[market.UnitID][]audit.Past {
 	out := map[market.UnitID][]audit.Past{}
-	for _, p := range r.audits.Shelf().All() {
+	for _, p := range r.audits.Shelf().State().All() {
 		out[p.Unit] = append(out[p.Unit], p)
 	}
 	return out
@@ -53,7 +53,7 @@ func (r *Room) Health() *service.Problem {
 		for failed < len(past) && past[failed].Failed != "" {
 			failed++
 		}
-		delisted := r.audits.Shelf().Standing(id).State == rules.Delisted
+		delisted := r.audits.Shelf().State().Standing(id).State == rules.Delisted
 		if failed < ill && !delisted || time.Since(past[0].At) > recent {
 			continue
 		}
@@ -95,7 +95,7 @@ func (*Room) Describe(ch chan<- *prometheus.Desc) {
 
 // Collect implements prometheus.Collector.
 func (r *Room) Collect(ch chan<- prometheus.Metric) {
-	counts, classes := r.audits.Shelf().Counts(), map[market.Class]map[rules.State]int{}
+	counts, classes := r.audits.Shelf().State().Counts(), map[market.Class]map[rules.State]int{}
 	for o := range counts {
 		classes[o.Class] = map[rules.State]int{}
 	}
@@ -104,7 +104,7 @@ func (r *Room) Collect(ch chan<- prometheus.Metric) {
 		if classes[c] == nil {
 			classes[c] = map[rules.State]int{}
 		}
-		classes[c][r.audits.Shelf().Standing(id).State]++
+		classes[c][r.audits.Shelf().State().Standing(id).State]++
 	}
 	send := func(d *prometheus.Desc, kind prometheus.ValueType, v float64, labels ...string) {
 		ch <- prometheus.MustNewConstMetric(d, kind, v, labels...)

@@ -37,7 +37,7 @@ func (i idle) Units(ctx context.Context) ([]audit.Unit, func(), error) { return 
 // idleUnits returns the unleased units with the hardware that answers for each. The least recently audited come first.
 func (r *Room) idleUnits(ctx context.Context) ([]audit.Unit, func(), error) {
 	last := map[market.UnitID]rules.Window{}
-	for _, p := range r.audits.Shelf().All() {
+	for _, p := range r.audits.Shelf().State().All() {
 		last[p.Unit] = max(last[p.Unit], p.Window)
 	}
 	unleased := r.cfg.Seller.Idle()
@@ -82,14 +82,17 @@ func (r *Room) device(ctx context.Context, u market.Unit, asked audit.Asked) (de
 	return d, nil
 }
 
-// Records returns the newest record of each of this peer's units.
+// Records returns the newest record of each of this peer's units; none if it sells nothing.
 func (r *Room) Records() (out []rules.Record) {
-	shelf := r.audits.Shelf()
-	for _, p := range shelf.All() {
+	if r.cfg.Seller == nil {
+		return nil
+	}
+	kept := r.audits.Shelf().State()
+	for _, p := range kept.All() {
 		if p.Record.IsZero() {
 			continue
 		}
-		b, err := shelf.Record(p.Record)
+		b, err := kept.Record(p.Record)
 		if err != nil {
 			continue // only the newest of each unit is there
 		}
@@ -102,14 +105,14 @@ func (r *Room) Records() (out []rules.Record) {
 
 // Anchored returns the newest anchored records of this peer's units, at most most.
 func (r *Room) Anchored(most int) (out []sign.Hash) {
-	past := r.audits.Shelf().All()
+	past := r.audits.Shelf().State().All()
 	slices.SortStableFunc(past, func(x, y audit.Past) int { return cmp.Compare(y.Window, x.Window) })
 	for _, p := range past[:min(len(past), maxAnchored)] {
 		if p.Anchored == "" || p.Record.IsZero() {
 			continue
 		}
 		// Only the newest of each unit is there.
-		if _, err := r.audits.Shelf().Record(p.Record); err == nil && len(out) < most {
+		if _, err := r.audits.Shelf().State().Record(p.Record); err == nil && len(out) < most {
 			out = append(out, p.Record)
 		}
 	}

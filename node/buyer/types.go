@@ -7,6 +7,7 @@ import (
 	"github.com/starling-network/starling/node/buyer/record"
 	"github.com/starling-network/starling/node/buyer/run"
 	"github.com/starling-network/starling/node/buyer/spend"
+	"github.com/starling-network/starling/node/buyer/voice"
 )
 
 // Types and errors of the rooms below this package that are part of a job as its user sees it.
@@ -16,6 +17,8 @@ type (
 	Limits  = spend.Limits
 	Key     = spend.Key
 	Escrows = pay.Escrows
+	// Guardian is the peer's own guardian service, as its buyer calls it.
+	Guardian = voice.Local
 	// Program is one more program to run beside a rank's own, in its sandbox.
 	Program = executions.Program
 )

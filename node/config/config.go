@@ -1,7 +1,8 @@
 // Package config is the files of a peer's home directory: the configuration, the keys, the facts of the network, and
 // the names of the others.
 //
-// Sections of the configuration that only one room has are declared by that room.
+// A section that one room reads is declared by that room, with its defaults and checks. The sections here have several
+// readers, except guard.
 package config
 
 import (
@@ -18,7 +19,9 @@ import (
 	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
-	"github.com/starling-network/starling/node/exchange"
+	"github.com/starling-network/starling/node/buyer/settings"
+	"github.com/starling-network/starling/node/entry"
+	"github.com/starling-network/starling/node/files/web"
 	"github.com/starling-network/starling/node/inventory"
 	"github.com/starling-network/starling/node/reach"
 	"github.com/starling-network/starling/node/service"
@@ -59,29 +62,19 @@ type Config struct {
 	// Docker is the container engine of units that are sold.
 	Docker Docker `yaml:"docker"`
 	// Inputs are the URLs of inputs that the peer reads for jobs.
-	Inputs Inputs `yaml:"inputs"`
+	Inputs web.Inputs `yaml:"inputs"`
 	// Egress is the part of the outside that containers reach.
 	Egress Egress `yaml:"egress"`
 	// Clusters is the conditions for units in clusters.
-	Clusters Clusters `yaml:"clusters"`
+	Clusters inventory.Clusters `yaml:"clusters"`
 	// Buy bounds the purchases of the peer.
-	Buy Buy `yaml:"buy"`
+	Buy settings.Buy `yaml:"buy"`
 	// Entry is the service for light clients.
-	Entry Entry `yaml:"entry"`
+	Entry entry.Settings `yaml:"entry"`
 	// Guard is the service for jobs with an absent owner.
 	Guard Guard `yaml:"guard"`
 	// Metrics are the measurements that cost something, and their port.
 	Metrics Metrics `yaml:"metrics"`
-}
-
-// Entry is a peer's service for light clients, which are no part of the network. It finds offers for them, gossips
-// their orders and passes their calls to the chain on. The limits are for all clients together; 0 means the default.
-type Entry struct {
-	Serve bool `yaml:"serve"`
-	// Finds, Orders and Calls are the limits on look-ups of offers, orders and calls to the chain per second.
-	Finds  float64 `yaml:"finds"`
-	Orders float64 `yaml:"orders"`
-	Calls  float64 `yaml:"calls"`
 }
 
 // Solana is how a peer reaches the chain.
@@ -119,14 +112,6 @@ type Metrics struct {
 	Listen string `yaml:"listen"`
 }
 
-// Clusters is the conditions of a seller for clusters. Their members send to one another through its network.
-type Clusters struct {
-	// Accept is false if no units are sold to clusters. Offers contain it.
-	Accept bool `yaml:"accept"`
-	// MaxMembers is how many members of clusters run here at a time; 0 is no limit.
-	MaxMembers int `yaml:"maxMembers"`
-}
-
 // Sections of rooms, under the names that builders of a configuration use.
 type (
 	// Unit is the size of one unit.
@@ -135,6 +120,8 @@ type (
 	GPU = inventory.GPU
 	// Blocked is a buyer that is not served.
 	Blocked = inventory.Blocked
+	// Limits bound the spending.
+	Limits = settings.Limits
 )
 
 // Default returns the default configuration: the peer buys, and sells nothing until its operator sets units and a
@@ -143,11 +130,9 @@ func Default() Config {
 	return Config{
 		Region: "local",
 		NAT:    reach.NAT{Auto: true, PortMap: true}, Relay: reach.DefaultRelay(),
-		Provide: inventory.Default(), Docker: Docker{Enabled: DockerAuto}, Inputs: Inputs{URLs: true},
-		Clusters: Clusters{Accept: true},
-		Buy:      Buy{QuoteWindow: 2 * time.Second, MaxJobs: 64},
-		Entry:    Entry{Serve: true},
-		Guard:    Guard{Accept: true, MaxJobs: 64, Share: 0.005, MaxMiB: 4 << 10, Longest: 31 * 24 * time.Hour},
+		Provide: inventory.Default(), Docker: Docker{Enabled: DockerAuto}, Inputs: web.Default(),
+		Clusters: inventory.DefaultClusters(), Buy: settings.Default(), Entry: entry.Default(),
+		Guard: Guard{Accept: true, MaxJobs: 64, Share: 0.005, MaxMiB: 4 << 10, Longest: 31 * 24 * time.Hour},
 	}
 }
 
@@ -191,42 +176,16 @@ func (c Config) Validate() error {
 			return fmt.Errorf("%w: owner: %w", ErrConfig, err)
 		}
 	}
-	if err := c.Reach().Check(); err != nil {
-		return err
+	for _, check := range []func() error{
+		c.Reach().Check, c.Provide.Check, c.Docker.Check, c.Inputs.Check, c.Egress.Check, c.Clusters.Check, c.Buy.Check,
+		c.Entry.Check, c.Guard.check,
+	} {
+		if err := check(); err != nil {
+			return err
+		}
 	}
-	if err := c.Provide.Check(); err != nil {
-		return err
-	}
-	if err := c.Docker.Check(); err != nil {
-		return err
-	}
-	if _, err := c.Inputs.Reader(); err != nil {
-		return err
-	}
-	if _, _, err := c.Egress.Policy(); err != nil {
-		return fmt.Errorf("%w: egress: %w", ErrConfig, err)
-	}
-	switch {
-	case c.Buy.QuoteWindow <= 0 || c.Buy.QuoteWindow > time.Minute:
-		return fmt.Errorf("%w: buy.quoteWindow: %v is not between 0 and 1m", ErrConfig, c.Buy.QuoteWindow)
-	case c.Entry.Finds < 0 || c.Entry.Calls < 0 || c.Entry.Orders < 0 || c.Entry.Orders > maxEntryOrders:
-		return fmt.Errorf("%w: entry: finds %g, orders %g, calls %g: want 0 or more, and at most %d orders per "+
-			"second, others pass on no more", ErrConfig, c.Entry.Finds, c.Entry.Orders, c.Entry.Calls, maxEntryOrders)
-	case !(c.Buy.MinReputation >= 0 && c.Buy.MinReputation < 1):
-		return fmt.Errorf("%w: buy.minReputation: %g is not at least 0 and below 1", ErrConfig, c.Buy.MinReputation)
-	case c.Clusters.MaxMembers < 0:
-		return fmt.Errorf("%w: clusters.maxMembers: %d is below 0", ErrConfig, c.Clusters.MaxMembers)
-	case c.Buy.MaxJobs < 1:
-		return fmt.Errorf("%w: buy.maxJobs: %d is not at least 1", ErrConfig, c.Buy.MaxJobs)
-	}
-	if err := c.Guard.check(); err != nil {
-		return err
-	}
-	return c.Buy.Limits.check()
+	return nil
 }
-
-// maxEntryOrders bounds the orders a second that one entry publishes for its clients. Others take more from it.
-const maxEntryOrders = exchange.PerEntry * 3 / 4
 
 // Reach returns the part of the configuration about the peer's place in the network.
 func (c Config) Reach() reach.Config {

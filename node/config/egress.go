@@ -9,8 +9,8 @@ import (
 	"github.com/starling-network/starling/p2p/overlay/egress"
 )
 
-// Egress is the configuration of containers' access to the outside, for jobs that request it. Containers never reach
-// this machine, its local network, and mail servers (TCP ports 25, 465 and 587).
+// Egress is the section of the configuration about containers' access to the outside, for jobs that request it.
+// Containers never reach this machine, its local network, and mail servers (TCP ports 25, 465 and 587).
 type Egress struct {
 	// Mode is none, allowlist or internet; empty means none.
 	Mode string `yaml:"mode"`
@@ -28,6 +28,14 @@ type EgressLimits struct {
 	MbitPerSec   float64       `yaml:"mbitPerSecond"`
 	Names        float64       `yaml:"namesPerSecond"` // resolved names per second
 	Idle         time.Duration `yaml:"idle"`           // a TCP connection on which nothing moves is cut
+}
+
+// Check refuses rules and limits that cannot work.
+func (e Egress) Check() error {
+	if _, _, err := e.Policy(); err != nil {
+		return fmt.Errorf("%w: egress: %w", ErrConfig, err)
+	}
+	return nil
 }
 
 // Policy returns the section's rules and limits.

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/starling-network/starling/chain"
-	"github.com/starling-network/starling/node/buyer/spend"
 )
 
 func TestGuardSection(t *testing.T) {
@@ -32,26 +31,6 @@ func TestGuardSection(t *testing.T) {
 	good.Share = math.NaN()
 	if err := good.check(); !errors.Is(err, ErrConfig) {
 		t.Errorf("a share that is no number: %v", err)
-	}
-}
-
-func TestLimitsSection(t *testing.T) {
-	t.Parallel()
-	l := Limits{PerJob: "2.5", PerProviderPerDay: "1"}
-	if err := l.check(); err != nil {
-		t.Error(err)
-	}
-	want := spend.Limits{PerJob: 2_500_000, PerProviderPerDay: 1_000_000}
-	if got, err := l.Amounts(6); err != nil || got != want {
-		t.Errorf("%+v, %v, want %+v", got, err, want)
-	}
-	for _, text := range []string{"0", "0.000", "-1", "much", "1e3"} {
-		if err := (Limits{PerDay: text}).check(); !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), "perDay") {
-			t.Errorf("%s: got %v", text, err)
-		}
-	}
-	if _, err := (Limits{PerDay: "0.1"}).Amounts(0); !errors.Is(err, ErrConfig) { // the token has no decimals
-		t.Errorf("got %v", err)
 	}
 }
 

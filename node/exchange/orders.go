@@ -12,6 +12,7 @@ import (
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/entry"
 	"github.com/starling-network/starling/node/rates"
 	"github.com/starling-network/starling/node/replies"
 	"github.com/starling-network/starling/p2p"
@@ -41,7 +42,7 @@ const (
 // Limits on the orders that one peer publishes for light clients, and on the orders of one light client: per second,
 // and at once. The orders of an entry peer (node/entry) stay below.
 const (
-	PerEntry, relayedEntryBurst        = 20, 100
+	relayedPerEntry, relayedEntryBurst = entry.MaxOrders * 4 / 3, 100
 	relayedPerBuyer, relayedBuyerBurst = 4, 20
 	maxRelays                          = 4096
 )
@@ -122,7 +123,7 @@ func newOrders(g *gossip.Gossip, d sign.Domain, shard uint32, sells []market.Cla
 	}
 	return &orders{
 		g: g, hints: hints, domain: d, sells: topics, shard: shard, heard: newFair(),
-		entries: rates.New[peer.ID](PerEntry, relayedEntryBurst, maxRelays),
+		entries: rates.New[peer.ID](relayedPerEntry, relayedEntryBurst, maxRelays),
 		topics:  map[market.Class]*joined{},
 		clients: rates.New[sign.Key](relayedPerBuyer, relayedBuyerBurst, maxRelays),
 	}

@@ -1,5 +1,6 @@
 // Package onchain watches the network's program on the chain: its code, which must match the genesis, its voted rules,
-// and the peers registered with a stake. A free network has no program.
+// and the peers registered with a stake. A free network has no program: nobody is registered in its Watch, and it does
+// not run.
 package onchain
 
 import (
@@ -20,7 +21,7 @@ import (
 // Config is the configuration of a Watch.
 type Config struct {
 	Genesis market.Genesis
-	Program settle.Chain
+	Program settle.Chain // nil on a free network: nobody is registered there
 	Network *settle.Network
 	Log     *slog.Logger
 }

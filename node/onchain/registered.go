@@ -8,6 +8,7 @@ import (
 
 	"github.com/libp2p/go-libp2p/core/peer"
 
+	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/chain/program/account"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
@@ -69,8 +70,12 @@ func (w *Watch) Staked() func(context.Context) ([]peer.ID, error) {
 	}
 }
 
-// Stakes returns the stakes of peers: of all in of, or of the first ones if the chain does not list registrations.
+// Stakes returns the stakes of peers: of all in of, or of the first ones if the chain does not list registrations. On a
+// free network it returns none.
 func (w *Watch) Stakes(ctx context.Context, of []sign.Key) (map[sign.Key]market.Amount, error) {
+	if w.cfg.Program == nil {
+		return nil, nil
+	}
 	if w.registry != nil {
 		if all, err := w.registry.Stakes(ctx, of); err == nil {
 			return all, nil
@@ -80,14 +85,21 @@ func (w *Watch) Stakes(ctx context.Context, of []sign.Key) (map[sign.Key]market.
 	return map[sign.Key]market.Amount{of[0]: one}, err
 }
 
-// Stake returns the stake of a peer.
+// Stake returns the stake of a peer. It returns chain.ErrNotFound if the peer never registered.
 func (w *Watch) Stake(ctx context.Context, peer sign.Key) (market.Amount, error) {
+	if w.cfg.Program == nil {
+		return 0, chain.ErrNotFound
+	}
 	p, _, err := w.cfg.Program.Provider(ctx, peer)
 	return market.Amount(p.Stake), err
 }
 
-// Bond returns the wallet behind a provider and its stake in the money that jobs are paid in.
+// Bond returns the wallet behind a provider and its stake in the money that jobs are paid in. It returns
+// chain.ErrNotFound if the provider never registered.
 func (w *Watch) Bond(ctx context.Context, provider sign.Key) (sign.Key, market.Amount, error) {
+	if w.cfg.Program == nil {
+		return sign.Key{}, 0, chain.ErrNotFound
+	}
 	net, err := w.cfg.Network.Get(ctx)
 	if err != nil {
 		return sign.Key{}, 0, err

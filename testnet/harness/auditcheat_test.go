@@ -124,7 +124,7 @@ func TestEightUnitsOneCardAndOneThatIsLate(t *testing.T) {
 			}
 		}
 		time.Sleep(5 * time.Second) // what the others signed of the last window is on its way
-		unit := n.Provider(late).Node.Audits().Service().Shelf().All()[0].Unit
+		unit := n.Provider(late).Node.Audits().Service().Shelf().State().All()[0].Unit
 		for i := 2; i < 5; i++ {
 			// Three of the four that judge signed that it is late, so that it is no one peer's word.
 			if failed := n.Provider(i).Node.Facts().Refused.Failed(n.Provider(late).Key.Key(), unit); len(failed) == 0 {

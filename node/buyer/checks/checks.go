@@ -2,8 +2,18 @@
 //
 // The check of each rank is a state machine, verify/replica. A block of the chain draws whether the result is computed
 // again. A replica is a normal job, bought from the provider that the draw names. The results of a majority are right.
-// This package carries out the effects of these machines, and journals their states in the job's record before anything
-// that depends on them leaves the peer.
+// This package carries out the effects of these machines, and journals their states before anything that depends on
+// them leaves the peer.
+//
+//	            ┌──────────────── event: block seen, replica committed or failed, time over ◀──┐
+//	            ▼                                                                              │
+//	replica.Check.Step ──▶ state into the job's record ──▶ effect: await the block, buy a replica
+//	                   └─▶ verdict, trust in the providers and the job's outcome, in one write
+//
+// The state has no journal of its own: it is a part of the job's record, which the job's machine writes
+// (node/buyer/run). So the verdict counts for the providers exactly once, and a job and its checks never differ after a
+// crash. A check has one goroutine and holds no lock. An effect is repeated after a crash: a replica is found by its
+// attempt.
 package checks
 
 import (

@@ -1,9 +1,9 @@
-package config
+package web
 
 import (
 	"fmt"
 
-	"github.com/starling-network/starling/node/files/web"
+	"github.com/starling-network/starling/node/service"
 )
 
 // Inputs is the section of the configuration about inputs of jobs that a peer reads from the web.
@@ -15,11 +15,20 @@ type Inputs struct {
 	Hosts []string `yaml:"hosts"`
 }
 
+// Default returns the section of a peer that reads the internet alone.
+func Default() Inputs { return Inputs{URLs: true} }
+
+// Check refuses hosts that are no hosts.
+func (i Inputs) Check() error {
+	_, err := i.Reader()
+	return err
+}
+
 // Reader returns a client that reads the URLs of inputs, nil if none is read.
-func (i Inputs) Reader() (*web.Client, error) {
-	c, err := web.New(web.Config{Hosts: i.Hosts})
+func (i Inputs) Reader() (*Client, error) {
+	c, err := New(Config{Hosts: i.Hosts})
 	if err != nil {
-		return nil, fmt.Errorf("%w: inputs.hosts: %w", ErrConfig, err)
+		return nil, fmt.Errorf("%w: inputs.hosts: %w", service.ErrConfig, err)
 	}
 	if !i.URLs {
 		return nil, nil

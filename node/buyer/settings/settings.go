@@ -1,4 +1,5 @@
-package config
+// Package settings is the section of the configuration about a peer's purchases for its user.
+package settings
 
 import (
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/match"
 	"github.com/starling-network/starling/node/buyer/spend"
+	"github.com/starling-network/starling/node/service"
 )
 
 // Buy bounds the purchases of a peer for its user.
@@ -24,6 +26,22 @@ type Buy struct {
 	Limits Limits `yaml:"limits"`
 	// Webhooks bounds where jobs may have their webhooks.
 	Webhooks Webhooks `yaml:"webhooks"`
+}
+
+// Default returns the section of a peer without limits on its spending.
+func Default() Buy { return Buy{QuoteWindow: 2 * time.Second, MaxJobs: 64} }
+
+// Check refuses a section that cannot work.
+func (b Buy) Check() error {
+	switch {
+	case b.QuoteWindow <= 0 || b.QuoteWindow > time.Minute:
+		return fmt.Errorf("%w: buy.quoteWindow: %v is not between 0 and 1m", service.ErrConfig, b.QuoteWindow)
+	case !(b.MinReputation >= 0 && b.MinReputation < 1):
+		return fmt.Errorf("%w: buy.minReputation: %g is not at least 0 and below 1", service.ErrConfig, b.MinReputation)
+	case b.MaxJobs < 1:
+		return fmt.Errorf("%w: buy.maxJobs: %d is not at least 1", service.ErrConfig, b.MaxJobs)
+	}
+	return b.Limits.check()
 }
 
 // Weights returns the preferences among providers on a network.
@@ -57,7 +75,7 @@ func (l Limits) check() error {
 }
 
 func noLimit(name, text string) error {
-	return fmt.Errorf("%w: buy.limits.%s: %.40q, want an amount above 0, such as 2.5", ErrConfig, name, text)
+	return fmt.Errorf("%w: buy.limits.%s: %.40q, want an amount above 0, such as 2.5", service.ErrConfig, name, text)
 }
 
 // Amounts parses the limits for a token with decimals decimals.
