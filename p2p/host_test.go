@@ -208,6 +208,34 @@ func TestAloneWarns(t *testing.T) {
 	})
 }
 
+// A peer whose only peer to join by does not answer is reported as alone after its first dial. The log and `starling
+// peer status` have it.
+func TestDeadBootstrapIsReported(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		net := p2ptest.NewNet(t, 2, 20*time.Millisecond)
+		net.Crash(0)
+		h := net.Restart(1, p2p.Config{Bootstrap: []peer.AddrInfo{net.Addr(0)}})
+		p2ptest.Go(t, h.Run)
+		began := time.Now()
+		for {
+			if tried, _, alone := h.Alone(); alone {
+				if len(tried) == 0 {
+					t.Error("the address is not named")
+				}
+				break
+			}
+			if time.Since(began) > time.Minute {
+				t.Fatal("not reported")
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+		if took := time.Since(began); took > p2p.DialTimeout+time.Second {
+			t.Errorf("reported after %v", took)
+		}
+	})
+}
+
 // A peer to join by that is of another network is a warning with advice, once, however often it is dialled.
 func TestBootstrapOfOtherNetworkWarns(t *testing.T) {
 	t.Parallel()

@@ -30,8 +30,9 @@ const (
 	maxRetry = 15 * time.Second
 	// maxTried bounds the peers to join by that one warning names.
 	maxTried = 4
-	// maxAlone is the pause after which the operator is warned that no peer answers.
-	maxAlone = 4 * firstRetry
+	// maxAlone is the time after which the operator is warned that no peer answers: after the round of dials that it
+	// ends in.
+	maxAlone = 3 * time.Second
 	// fewRetry is the pause while we have peers, but fewer than wantPeers: the network may just be small.
 	fewRetry = time.Minute
 	// healEvery is the pause while we have enough: one bootstrap peer is then dialled, so that two halves
@@ -61,13 +62,13 @@ func newJoiner(h *Host, bootstrap []peer.AddrInfo, book *peerbook.Book) *joiner 
 func (j *joiner) run(ctx context.Context) {
 	dials := time.NewTimer(0)
 	defer dials.Stop()
-	retry := firstRetry
+	retry, since := firstRetry, time.Now() // alone since
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-j.lonely:
-			retry = firstRetry
+			retry, since = firstRetry, time.Now()
 			dials.Reset(jitter(retry))
 			continue
 		case <-dials.C:
@@ -79,7 +80,7 @@ func (j *joiner) run(ctx context.Context) {
 		}
 		switch n := j.h.membership.joined(); {
 		case n == 0:
-			if retry > maxAlone && !j.alone.Swap(true) {
+			if time.Since(since) > maxAlone && !j.alone.Swap(true) {
 				j.warn()
 			}
 			dials.Reset(jitter(retry))

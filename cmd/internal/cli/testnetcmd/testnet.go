@@ -2,6 +2,7 @@
 package testnetcmd
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/starling-network/starling/cmd/internal/cli"
 	"github.com/starling-network/starling/market"
@@ -283,6 +285,8 @@ type testnetPeer struct {
 	Error   string        `json:"error,omitempty"`
 	Info    *api.NodeInfo `json:"info,omitempty"`
 	Balance string        `json:"balance,omitempty"`
+
+	late bool // it did not answer in time
 }
 
 func testnetStatus(a *cli.App) *cobra.Command {
@@ -307,27 +311,50 @@ func testnetStatus(a *cli.App) *cobra.Command {
 	return c
 }
 
-func showTestnet(a *cli.App, c *cobra.Command, n *testnet.Network) error {
-	var peers []testnetPeer
-	for _, p := range n.Peers {
-		line := testnetPeer{Name: p.Name, Home: p.Home, PID: p.PID}
-		client, err := p.Client()
-		if err == nil {
-			var info api.NodeInfo
-			if info, err = api.GetNode.Call(c.Context(), client, api.None{}); err == nil {
-				line.Up, line.Info, line.Balance = true, &info, info.Genesis.FormatAmount(info.Balance)
-			}
+const (
+	// peersAtOnce is the number of peers that are asked for their state at a time, each for peerPatience.
+	peersAtOnce  = 16
+	peerPatience = 10 * time.Second
+)
+
+// lookAt asks a peer of a testnet for its state.
+func lookAt(ctx context.Context, p *testnet.Peer) testnetPeer {
+	line := testnetPeer{Name: p.Name, Home: p.Home, PID: p.PID}
+	ctx, cancel := context.WithTimeout(ctx, peerPatience)
+	defer cancel()
+	client, err := p.Client()
+	if err == nil {
+		var info api.NodeInfo
+		if info, err = api.GetNode.Call(ctx, client, api.None{}); err == nil {
+			line.Up, line.Info, line.Balance = true, &info, info.Genesis.FormatAmount(info.Balance)
 		}
-		if err != nil {
-			line.Error = err.Error()
-		}
-		peers = append(peers, line)
 	}
+	if err != nil {
+		line.Error, line.late = err.Error(), errors.Is(err, context.DeadlineExceeded)
+	}
+	return line
+}
+
+func showTestnet(a *cli.App, c *cobra.Command, n *testnet.Network) error {
+	peers := make([]testnetPeer, len(n.Peers))
+	var asked errgroup.Group
+	asked.SetLimit(peersAtOnce)
+	for i, p := range n.Peers {
+		asked.Go(func() error {
+			peers[i] = lookAt(c.Context(), p)
+			return nil
+		})
+	}
+	_ = asked.Wait()
 	return a.Show(map[string]any{"dir": n.Dir, "rpc": n.RPC, "genesis": n.Genesis, "peers": peers}, func(t *cli.Table) {
 		t.Head("PEER", "STATE", "KEY", "PEERS", "UNITS FREE", "JOBS", "BALANCE", "UP FOR", "HOME")
 		for _, p := range peers {
 			if !p.Up {
-				t.Row(p.Name, "down", "", "", "", "", "", "", p.Home)
+				state := "down"
+				if p.late {
+					state = "no answer"
+				}
+				t.Row(p.Name, state, "", "", "", "", "", "", p.Home)
 				continue
 			}
 			units := "-"
