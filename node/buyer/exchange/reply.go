@@ -108,7 +108,7 @@ func (x *Exchange) askOne(ctx context.Context, a *auction, k book.Known, envelop
 		a.refuse(match.Refusal{Provider: p, Reason: market.Reason(no.Code), Detail: no.Reason})
 		note(trace.Declined, took, no.Reason)
 		return
-	case a.quoted(p): // over gossip, earlier, and this side hung up
+	case err != nil && a.quoted(p): // over gossip, earlier, and this side hung up
 		return
 	case err != nil:
 		x.Book.Silent(p)
