@@ -23,7 +23,7 @@ const (
 	maxBatch = 1024
 )
 
-// ErrBatch means that a batch of records is not one that may be anchored now, or not the one that is under way.
+// ErrBatch is returned for a batch that may not be anchored now, and for a transaction that is not under way.
 var ErrBatch = errors.New("records to anchor")
 
 // Past is one audit of one of this peer's units.
@@ -84,7 +84,7 @@ func (resumed) event() {}
 type effect interface{ effect() }
 
 type (
-	// keepAudit keeps one audit of a unit, in place of those that are too old. The record is nil if it did not pass.
+	// keepAudit adds an audit of a unit and removes those that are too old. The record is nil if the unit did not pass.
 	keepAudit struct {
 		past     Past
 		old      []Past
@@ -104,7 +104,7 @@ func (keepAudit) effect()   {}
 func (keepBatch) effect()   {}
 func (keepAnchors) effect() {}
 
-// form is an encoded record and its hash; zero if there is none.
+// form is an encoded record and its hash, or zero.
 type form struct {
 	hash  sign.Hash
 	bytes []byte
@@ -242,7 +242,7 @@ func (s State) Draw() (records []sign.Hash) {
 	return records
 }
 
-// UnderWay returns the batch with a transaction that may land; the zero value when there is none.
+// UnderWay returns the batch whose transaction may land, or the zero value.
 func (s State) UnderWay() Batch { return s.batch }
 
 // Counts returns the number of audits of this peer's units since its start by outcome.

@@ -173,7 +173,7 @@ func TestAttackFanOut(t *testing.T) {
 	}
 }
 
-// TestAttackSizes: the sizes of a file's blocks are not those that it declares.
+// Blocks of a file with other sizes than the file declares are refused.
 func TestAttackSizes(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)

@@ -50,7 +50,7 @@ func (s *step) begin(f effect) {
 	s.do(f)
 }
 
-// due returns the next call for a ward that is not dismissed; nil if there is none.
+// due returns the next call for a ward that is not dismissed, or nil.
 func (w guarded) due(now machine.Now) effect {
 	switch {
 	case !w.refreshed:

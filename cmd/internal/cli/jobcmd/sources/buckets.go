@@ -16,6 +16,7 @@ import (
 
 	"github.com/starling-network/starling/cmd/internal/cli"
 	"github.com/starling-network/starling/node/api"
+	"github.com/starling-network/starling/node/buyer/record"
 	"github.com/starling-network/starling/node/files/s3"
 	"github.com/starling-network/starling/node/files/s3/objects"
 	"github.com/starling-network/starling/node/files/web"
@@ -318,18 +319,11 @@ func (b *buckets) folder(ctx context.Context, source string) (job.Blob, error) {
 // store stores a content on the peer. It returns ErrChanged if the content's digest is not the expected one.
 func (b *buckets) store(ctx context.Context, source string, want job.Blob, write func(io.Writer) error) (job.Blob,
 	error) {
-	r, w := io.Pipe()
-	written := make(chan error, 1)
-	go func() {
-		err := write(&shown{w: w, report: func(done int64) { b.moved.add("uploading", source, done) }})
-		w.CloseWithError(err)
-		written <- err
-	}()
-	stored, err := api.PutBlob.Call(ctx, b.peer, api.Upload{Data: r, Tree: want.Tree})
-	r.CloseWithError(errors.New("uploading stopped"))
-	if cause := <-written; err != nil && cause != nil && !errors.Is(cause, io.ErrClosedPipe) {
-		err = cause
-	}
+	var stored record.Blob
+	err := piped(write, func(done int64) { b.moved.add("uploading", source, done) }, func(r io.Reader) (err error) {
+		stored, err = api.PutBlob.Call(ctx, b.peer, api.Upload{Data: r, Tree: want.Tree})
+		return err
+	})
 	switch {
 	case err != nil:
 		return job.Blob{}, fmt.Errorf("uploading %s: %w", source, err)
@@ -338,6 +332,24 @@ func (b *buckets) store(ctx context.Context, source string, want job.Blob, write
 			digestText(want.CID))
 	}
 	return stored.Source(), nil
+}
+
+// piped has use read what write writes, and returns the error of write, or else that of use. report is called with the
+// number of bytes so far.
+func piped(write func(io.Writer) error, report func(done int64), use func(io.Reader) error) error {
+	r, w := io.Pipe()
+	written := make(chan error, 1)
+	go func() {
+		err := write(&shown{w: w, report: report})
+		w.CloseWithError(err)
+		written <- err
+	}()
+	err := use(r)
+	r.CloseWithError(io.ErrClosedPipe)
+	if cause := <-written; cause != nil && !errors.Is(cause, io.ErrClosedPipe) {
+		return cause
+	}
+	return err
 }
 
 // shown reports the bytes that are written.

@@ -35,12 +35,18 @@ func (r resolver) ofIPFS(ctx context.Context, source string, p *cli.Progress) (j
 		return r.directory(ctx, source, found, p)
 	}
 	at := r.ipfs.URL(n)
-	body := &piped{most: maxRead, show: func(done int64) {
-		p.Status("reading %s for its SHA-256: %s of %s", source, stream.Size(done), stream.Size(found.Size))
-	}}
+	read := func(most int64, use func(io.Reader) error) error {
+		var last int64
+		return piped(func(w io.Writer) error { return found.Write(ctx, w, most) }, func(done int64) {
+			if done-last >= statusEvery {
+				last = done
+				p.Status("reading %s for its SHA-256: %s of %s", source, stream.Size(done), stream.Size(found.Size))
+			}
+		}, use)
+	}
 	out := job.Blob{URLs: []string{at}}
 	if err := r.opens(ctx, at, found.Size); err == nil {
-		err = body.of(ctx, found, func(b io.Reader) error {
+		err = read(maxRead, func(b io.Reader) error {
 			id, size, err := blob.SumOf(b)
 			out.CID, out.Size = id.String(), size
 			return err
@@ -52,8 +58,7 @@ func (r resolver) ofIPFS(ctx context.Context, source string, p *cli.Progress) (j
 		return job.Blob{}, context.Cause(ctx)
 	} else {
 		p.Say("providers cannot read %s from the gateway: it goes through this computer: %v", source, err)
-		body.most = api.MaxBlob
-		err := body.of(ctx, found, func(b io.Reader) error {
+		err := read(api.MaxBlob, func(b io.Reader) error {
 			stored, err := api.PutBlob.Call(ctx, r.peer, api.Upload{Data: b})
 			out = stored.Source()
 			return err
@@ -113,36 +118,6 @@ func unreadIPFS(err error) error {
 			return cli.WithHint(&cli.Error{Code: cli.ExitUsage, Err: err},
 				"IPFS_GATEWAY names another gateway, such as http://127.0.0.1:8080 of a node on this computer")
 		}
-	}
-	return err
-}
-
-// piped gives the bytes of a file of IPFS to a reader.
-type piped struct {
-	most int64
-	show func(done int64)
-}
-
-// of lets use read the file, and returns its error, or that of the file.
-func (b *piped) of(ctx context.Context, found ipfs.Found, use func(io.Reader) error) error {
-	in, out := io.Pipe()
-	written := make(chan error, 1)
-	var last int64
-	w := &shown{w: out, report: func(done int64) {
-		if done-last >= statusEvery {
-			last = done
-			b.show(done)
-		}
-	}}
-	go func() {
-		err := found.Write(ctx, w, b.most)
-		out.CloseWithError(err)
-		written <- err
-	}()
-	err := use(in)
-	in.CloseWithError(io.ErrClosedPipe)
-	if cause := <-written; cause != nil && !errors.Is(cause, io.ErrClosedPipe) {
-		return cause
 	}
 	return err
 }
