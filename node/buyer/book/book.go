@@ -22,6 +22,7 @@ const fresh = 2 * time.Minute
 // Known is the information about one provider: its latest offer of one class, and its response times.
 type Known struct {
 	Offer    market.Offer
+	Met      time.Time     // the first offer or answer
 	Answered time.Time     // zero: never
 	RTT      time.Duration // of the last answer
 	Shown    match.Shown   // of its free units; set in the results of exchange.Exchange.Offers
@@ -89,7 +90,7 @@ func (b *Book) entry(p sign.Key) *entry {
 		if len(b.m) >= maxProviders {
 			b.evict()
 		}
-		e = &entry{offers: map[market.Class]market.Offer{}}
+		e = &entry{Known: Known{Met: time.Now()}, offers: map[market.Class]market.Offer{}}
 		b.m[p] = e
 	}
 	return e

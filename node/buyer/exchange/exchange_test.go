@@ -102,6 +102,7 @@ func TestScarce(t *testing.T) {
 		for i := 1; i <= 23; i++ { // 24 is not known
 			w.know(i)
 		}
+		time.Sleep(growTime)
 		for _, c := range []struct {
 			size           int
 			count          uint32
@@ -128,10 +129,48 @@ func TestScarce(t *testing.T) {
 		for i := 1; i <= 10; i++ {
 			few.know(i)
 		}
+		time.Sleep(growTime)
 		few.size = 11 // so few are counted
 		o, envelope := few.order(11)
 		if few.Collect(t.Context(), &few.steps, o, envelope, direct).Scarce() {
 			t.Error("11 leases of 10 peers are scarce")
+		}
+	})
+}
+
+// While a buyer still meets providers, an order that finds too few is worth another look; an order that none of them
+// takes is not.
+func TestGrowing(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 5)
+		w.know(1, 2, 3)
+		growing := func(count uint32) bool {
+			o, envelope := w.order(count)
+			got := w.Collect(t.Context(), &w.steps, o, envelope, direct)
+			if got.Growing() && !got.Scarce() {
+				t.Error("it is not scarce while it grows")
+			}
+			return got.Growing()
+		}
+		if !growing(40) {
+			t.Error("40 leases of 3 providers, just met: want another look")
+		}
+		if growing(3) {
+			t.Error("there are enough")
+		}
+		time.Sleep(growTime)
+		if growing(40) {
+			t.Error("no provider was met for a while")
+		}
+		if w.know(4); !growing(40) {
+			t.Error("a fourth provider was met: want another look")
+		}
+		for i := 1; i <= 4; i++ {
+			w.sellers[i].answer = decline(market.ReasonPrice)
+		}
+		if growing(40) {
+			t.Error("none of them takes the order")
 		}
 	})
 }

@@ -87,8 +87,9 @@ func in(regions []market.Region) string {
 
 // Unplaced is the error of an order that got no leases.
 type Unplaced struct {
-	Raced     bool // there were quotes enough, the units went elsewhere; or providers did not see whether it can pay
-	Unsettled bool // there were, and some reach each other over relays only, or not, yet
+	Raced bool // there were quotes enough, the units went elsewhere; or providers did not see whether it can pay
+	// Unsettled: there were, and some reach each other over relays only, or not, yet; or providers are still being met.
+	Unsettled bool
 	Thin      bool // not all providers that received the order were to quote for it
 	Reason    string
 }

@@ -198,7 +198,7 @@ func (j Job) Choose(
 	}
 	if none != nil {
 		unseen := slices.ContainsFunc(declined, func(r match.Refusal) bool { return r.Reason == market.ReasonUnseen })
-		return Choice{}, &exchange.Unplaced{Thin: o.Draw != match.DrawAll, Raced: unseen,
+		return Choice{}, &exchange.Unplaced{Thin: o.Draw != match.DrawAll, Raced: unseen, Unsettled: got.Growing(),
 			Reason: j.cfg.Exchange.Explain(ctx, o, none, byKey, declined)}
 	}
 	out := Choice{Spares: spares, Quotes: byKey}
