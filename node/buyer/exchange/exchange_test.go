@@ -320,32 +320,51 @@ func TestCollectForOne(t *testing.T) {
 	})
 }
 
-// A provider whose quote came over gossip is not silent when the auction ends before its direct answer; one without a
-// quote is.
-func TestQuotedIsNotSilent(t *testing.T) {
+// A provider is silent if it did not answer in its time. It is not if it quoted over gossip, or if the auction ended
+// before its time.
+func TestSilent(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, 4)
-		w.know(1, 2)
-		w.sellers[1].delay, w.sellers[2].delay = time.Minute, time.Minute
-		o, envelope := w.order(1)
-		go func() {
-			time.Sleep(100 * time.Millisecond)
-			if err := w.TakeQuote(w.Addr(3).ID, o.ID, w.box(1, o)); err != nil {
-				t.Error(err)
-			}
-		}()
-		quotes := w.Collect(t.Context(), &w.steps, o, envelope, Ask{Direct: true, Settle: time.Second}).Quotes
-		if len(quotes) != 1 || quotes[0].Route != RouteGossip {
-			t.Errorf("quotes %+v", quotes)
-		}
-		for i, silent := range map[int]bool{1: false, 2: true} {
-			p := w.sellers[i].offer.Provider
-			if got := len(w.steps.of(trace.Silent, p)) > 0; got != silent {
-				t.Errorf("seller %d is silent: %v, want %v", i, got, silent)
-			}
-		}
-	})
+	for _, c := range []struct {
+		name   string
+		leases uint32
+		silent map[int]bool
+	}{
+		{"quotes enough", 1, map[int]bool{1: false, 2: false}},
+		{"too few quotes", 2, map[int]bool{1: false, 2: true}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, 4)
+				w.know(1, 2)
+				for i := 1; i <= 2; i++ {
+					w.Book.Answered(w.sellers[i].offer.Provider, time.Now(), time.Millisecond)
+				}
+				w.sellers[1].delay, w.sellers[2].delay = time.Minute, time.Minute
+				o, envelope := w.order(c.leases)
+				go func() {
+					time.Sleep(100 * time.Millisecond)
+					if err := w.TakeQuote(w.Addr(3).ID, o.ID, w.box(1, o)); err != nil {
+						t.Error(err)
+					}
+				}()
+				quotes := w.Collect(t.Context(), &w.steps, o, envelope, Ask{Direct: true, Spread: true, Settle: time.Second}).Quotes
+				if len(quotes) != 1 || quotes[0].Route != RouteGossip {
+					t.Errorf("quotes %+v", quotes)
+				}
+				fresh := map[sign.Key]bool{}
+				for _, k := range w.Book.Class("cpu", time.Now()) {
+					fresh[k.Offer.Provider] = k.Fresh(time.Now())
+				}
+				for i, silent := range c.silent {
+					p := w.sellers[i].offer.Provider
+					if got := len(w.steps.of(trace.Silent, p)) > 0; got != silent || fresh[p] == silent {
+						t.Errorf("seller %d: silent: got %v, want %v; fresh: %v", i, got, silent, fresh[p])
+					}
+				}
+			})
+		})
+	}
 }
 
 // Quotes that come back over gossip are opened with the order's own key and held to the order. After the order's time

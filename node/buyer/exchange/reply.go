@@ -84,14 +84,15 @@ func (x *Exchange) ReplyKey(n market.Nonce) market.ReplyKey {
 	return market.ReplyKey(x.cfg.reply(n).Public())
 }
 
-// askOne sends the order to one provider directly.
-func (x *Exchange) askOne(ctx context.Context, a *auction, k book.Known, envelope []byte) {
+// askOne sends the order to one provider directly. A provider that does not answer within askTimeout is noted as silent
+// in the book; one that the end of the auction cut short is not.
+func (x *Exchange) askOne(within context.Context, a *auction, k book.Known, envelope []byte) {
 	p := k.Offer.Provider
 	id, err := x.cfg.Host.Remember(p, k.Offer.Addrs)
 	if err != nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	ctx, cancel := context.WithTimeout(within, askTimeout)
 	defer cancel()
 	start := time.Now()
 	note := func(kind trace.Kind, took time.Duration, detail string) {
@@ -108,10 +109,12 @@ func (x *Exchange) askOne(ctx context.Context, a *auction, k book.Known, envelop
 		a.refuse(match.Refusal{Provider: p, Reason: market.Reason(no.Code), Detail: no.Reason})
 		note(trace.Declined, took, no.Reason)
 		return
-	case err != nil && a.quoted(p): // over gossip, earlier, and this side hung up
-		return
+	case err != nil && (a.quoted(p) || errors.Is(within.Err(), context.Canceled)):
+		return // it quoted over gossip, or there are quotes enough: this side hung up
 	case err != nil:
-		x.Book.Silent(p)
+		if within.Err() == nil {
+			x.Book.Silent(p)
+		}
 		a.refuse(match.Refusal{Provider: p, Reason: market.ReasonTimeout, Detail: "did not answer in time"})
 		note(trace.Silent, took, err.Error())
 		return
