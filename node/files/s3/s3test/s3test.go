@@ -52,16 +52,17 @@ func Start(t testing.TB, secure bool) *Server {
 			t.Fatal(err)
 		}
 	}
+	host := ownHost(t)
 	s := &Server{Dir: filepath.Join(dir, "data", Bucket)}
 	args := []string{"--access", Key, "--secret", Secret, "--region", region, "--quiet"}
 	if secure {
-		s.Roots, s.ca = certificate(t, dir)
+		s.Roots, s.ca = certificate(t, dir, host)
 		args = append(args, "--cert", s.ca, "--key", filepath.Join(dir, "key.pem"))
 	}
 	posix := []string{"posix", "--sidecar", filepath.Join(dir, "meta"), filepath.Join(dir, "data")}
 	var said string
 	for range starts { // another process may take the port first
-		at := freeAddress(t)
+		at := freeAddress(t, host)
 		var ended <-chan struct{}
 		ended, said = run(t, program, append(append(args, "--port", at), posix...))
 		if s.URL = "http://" + at; secure {
@@ -109,10 +110,22 @@ func find(t testing.TB) string {
 	return all[len(all)-1]
 }
 
-// freeAddress is an address of this machine without a listener.
-func freeAddress(t testing.TB) string {
+// ownHost returns a loopback address that no other server uses. On 127.0.0.1 another one could take the port between
+// freeAddress and the start of the program, and would answer in its place.
+func ownHost(t testing.TB) net.IP {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	host := net.IPv4(127, 0, 0, 1)
+	if runtime.GOOS == "linux" { // has all of 127.0.0.0/8
+		_, _ = rand.Read(host[len(host)-3:]) // never fails
+		host[len(host)-1] = 1 + host[len(host)-1]%254
+	}
+	return host
+}
+
+// freeAddress is an address of a host of this machine without a listener.
+func freeAddress(t testing.TB, host net.IP) string {
+	t.Helper()
+	l, err := net.Listen("tcp", net.JoinHostPort(host.String(), "0"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -177,7 +190,7 @@ func listens(t testing.TB, at string, ended <-chan struct{}) bool {
 }
 
 // certificate writes cert.pem and key.pem of a server on this machine.
-func certificate(t testing.TB, dir string) (roots *x509.CertPool, file string) {
+func certificate(t testing.TB, dir string, host net.IP) (roots *x509.CertPool, file string) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -185,7 +198,7 @@ func certificate(t testing.TB, dir string) (roots *x509.CertPool, file string) {
 	}
 	c := &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "s3test"}, NotAfter: time.Now().Add(24 * time.Hour),
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true,
+		IPAddresses: []net.IP{host}, IsCA: true, BasicConstraintsValid: true,
 		KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
 	}
 	der, err := x509.CreateCertificate(rand.Reader, c, c, &key.PublicKey, key)
