@@ -41,7 +41,7 @@ BENCHFLAGS ?=
 FUZZBUDGET ?= 300
 DEMOFLAGS ?=
 
-.PHONY: build demo test check check-fmt check-vet check-staticcheck check-tidy check-proto check-idl bench fuzz proto idl clean
+.PHONY: build demo test check check-fmt check-vet check-staticcheck check-tidy check-proto check-idl bench fuzz proto idl s3 clean
 
 # The program is a copy of the linker's file: the linker writes through a memory map, and of the large pieces that this leaves in the
 # page cache a process has 10 MB more resident than of a copy, or of the same file after the next boot.
@@ -99,6 +99,9 @@ fuzz:
 
 deps-%:
 	@.ci/deps $*
+
+# s3 installs the S3 server of the tests.
+s3: $(VERSITYGW)
 
 clean:
 	rm -rf bin testnet/out

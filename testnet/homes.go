@@ -50,26 +50,7 @@ func (n *Network) makeHomes(ctx context.Context) error {
 	var homes []homeConfig
 	for i := range o.Providers + o.Buyers {
 		p := &Peer{Name: fmt.Sprintf("peer-%d", i+1), binary: o.Binary, env: o.Env}
-		p.place = Place{RPC: n.RPC, Config: "relay: {serve: true}",
-			Listen: []string{fmt.Sprintf("/ip4/127.0.0.1/tcp/%d", ports[i]),
-				fmt.Sprintf("/ip4/127.0.0.1/udp/%d/quic-v1", ports[i])}}
-		if o.BuyersRelay && i < o.Providers {
-			p.place.Config = ""
-		}
-		if p.place.Boot = p.place.Listen[0]; i >= bootstraps {
-			p.place.Boot = ""
-		}
-		if o.PSK != "" {
-			p.place.Listen = p.place.Listen[:1]
-			p.place.Config += "\nprivateNetwork: " + strconv.Quote(o.PSK)
-		}
-		if o.Engine != nil && i < o.Providers {
-			p.place.Config += "\negress: {mode: internet}"
-		}
-		if o.Place != nil {
-			p.place = o.Place(i)
-		}
-		p.place.Late = p.place.Late || slices.Contains(o.Late, i)
+		p.place = n.placeOf(i, ports[i])
 		cfg := homeConfig{Place: p.place, Units: o.Units, Unit: o.Unit, Registries: o.Registries}
 		if cfg.Provide = i < o.Providers; cfg.Provide {
 			p.yields = o.Providers+o.Buyers > many
@@ -117,6 +98,35 @@ func (n *Network) makeHomes(ctx context.Context) error {
 	}
 	o.Say("funding %d wallets", len(wallets))
 	return n.chain.Fund(ctx, wallets...)
+}
+
+// placeOf returns the place of peer i, which has a port of loopback.
+func (n *Network) placeOf(i, port int) Place {
+	o := n.opts
+	p := Place{RPC: n.RPC, Config: "relay: {serve: true}", Listen: []string{
+		fmt.Sprintf("/ip4/127.0.0.1/tcp/%d", port), fmt.Sprintf("/ip4/127.0.0.1/udp/%d/quic-v1", port),
+	}}
+	if o.BuyersRelay && i < o.Providers {
+		p.Config = ""
+	}
+	if p.Boot = p.Listen[0]; i >= bootstraps {
+		p.Boot = ""
+	}
+	if o.PSK != "" {
+		p.Listen = p.Listen[:1]
+		p.Config += "\nprivateNetwork: " + strconv.Quote(o.PSK)
+	}
+	if o.Engine != nil && i < o.Providers {
+		p.Config += "\negress: {mode: internet}"
+	}
+	if o.Place != nil {
+		p = o.Place(i)
+	}
+	if o.Config != "" {
+		p.Config += "\n" + o.Config
+	}
+	p.Late = p.Late || slices.Contains(o.Late, i)
+	return p
 }
 
 // at returns an address of the peer with its id.

@@ -35,8 +35,10 @@ type Options struct {
 	Registries []string // image registries on loopback that providers with such an engine may read
 	// GPUs that provider i sells besides its units; none. With mocks among them the network is a simulated one
 	GPUs func(i int) GPUs
-	PSK  string // absolute path of the pre-shared key of a private network; peers then listen on TCP alone
-	Say  func(format string, args ...any)
+	// Config has additional lines of each peer's config.yaml.
+	Config string
+	PSK    string // absolute path of the pre-shared key of a private network; peers then listen on TCP alone
+	Say    func(format string, args ...any)
 
 	Free        bool          // a free network: no chain, no money; Price is not called
 	Audit       time.Duration // length of an audit's window, at least MinAudit; 0 disables audits

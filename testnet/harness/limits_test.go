@@ -204,7 +204,7 @@ func TestRestartMax(t *testing.T) {
 			n.owner(t, j.Ranks[0].Provider).Kill()
 		}
 		j := b.Wait(id, time.Minute)
-		n.wants(t, b, j, buyer.Failed, buyer.CodeLost, "lost 2 times", "restart.max is 1")
+		n.wants(t, b, j, buyer.Failed, buyer.CodeLost, "losses: got 2, want at most 1 (restart.max)")
 	})
 }
 

@@ -278,7 +278,7 @@ func (r rankStep) lose(cause Cause, reason string) {
 		if cause == CauseLate {
 			code = CodeTimeout
 		}
-		text := "rank %d was lost %d times, restart.max is %d; the last: %s"
+		text := "rank %d: losses: got %d, want at most %d (restart.max); the last: %s"
 		r.end(ResultFailed, code, fmt.Sprintf(text, r.i, r.Losses, r.s.Params.Restart.Max, reason))
 	}
 }
