@@ -22,7 +22,6 @@ const fresh = 2 * time.Minute
 // Known is the information about one provider: its latest offer of one class, and its response times.
 type Known struct {
 	Offer    market.Offer
-	Met      time.Time     // the first offer or answer
 	Answered time.Time     // zero: never
 	RTT      time.Duration // of the last answer
 	Shown    match.Shown   // of its free units; set in the results of exchange.Exchange.Offers
@@ -90,7 +89,7 @@ func (b *Book) entry(p sign.Key) *entry {
 		if len(b.m) >= maxProviders {
 			b.evict()
 		}
-		e = &entry{Known: Known{Met: time.Now()}, offers: map[market.Class]market.Offer{}}
+		e = &entry{offers: map[market.Class]market.Offer{}}
 		b.m[p] = e
 	}
 	return e

@@ -68,6 +68,7 @@ type auction struct {
 	order market.Order
 	ask   Ask
 	start time.Time
+	size  int // estimate of the class's peers at the start
 	trace Trace
 	good  func(q Quoted) uint32 // the number of leases that a quote is good for
 
@@ -81,7 +82,8 @@ type auction struct {
 
 func (x *Exchange) newAuction(t Trace, o market.Order, ask Ask) *auction {
 	a := &auction{
-		x: x, order: o, ask: ask, good: func(q Quoted) uint32 { return x.leasesOf(o, q) }, start: time.Now(), trace: t,
+		x: x, order: o, ask: ask, good: func(q Quoted) uint32 { return x.leasesOf(o, q) }, trace: t,
+		start: time.Now(), size: x.guess(o.Class),
 		asked: map[sign.Key]bool{}, quotes: map[sign.Key]Quoted{}, refused: map[sign.Key]match.Refusal{},
 		more: make(chan struct{}, 1),
 	}

@@ -102,7 +102,6 @@ func TestScarce(t *testing.T) {
 		for i := 1; i <= 23; i++ { // 24 is not known
 			w.know(i)
 		}
-		time.Sleep(growTime)
 		for _, c := range []struct {
 			size           int
 			count          uint32
@@ -129,7 +128,6 @@ func TestScarce(t *testing.T) {
 		for i := 1; i <= 10; i++ {
 			few.know(i)
 		}
-		time.Sleep(growTime)
 		few.size = 11 // so few are counted
 		o, envelope := few.order(11)
 		if few.Collect(t.Context(), &few.steps, o, envelope, direct).Scarce() {
@@ -138,14 +136,20 @@ func TestScarce(t *testing.T) {
 	})
 }
 
-// While a buyer still meets providers, an order that finds too few is worth another look; an order that none of them
-// takes is not.
+// While a buyer still meets peers of the class, an order that finds too few providers is worth another look; an order
+// that none of them takes is not.
 func TestGrowing(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 5)
-		w.know(1, 2, 3)
-		growing := func(count uint32) bool {
+		w.know(1, 2, 3, 4)
+		growing := func(count uint32, met int) bool {
+			t.Helper()
+			w.publishing = func() {
+				w.mu.Lock()
+				defer w.mu.Unlock()
+				w.size += met
+			}
 			o, envelope := w.order(count)
 			got := w.Collect(t.Context(), &w.steps, o, envelope, direct)
 			if got.Growing() && !got.Scarce() {
@@ -153,23 +157,19 @@ func TestGrowing(t *testing.T) {
 			}
 			return got.Growing()
 		}
-		if !growing(40) {
-			t.Error("40 leases of 3 providers, just met: want another look")
+		if !growing(40, 1) {
+			t.Error("a peer was met meanwhile: want another look")
 		}
-		if growing(3) {
+		if growing(3, 1) {
 			t.Error("there are enough")
 		}
-		time.Sleep(growTime)
-		if growing(40) {
-			t.Error("no provider was met for a while")
-		}
-		if w.know(4); !growing(40) {
-			t.Error("a fourth provider was met: want another look")
+		if growing(40, 0) {
+			t.Error("no peer was met meanwhile")
 		}
 		for i := 1; i <= 4; i++ {
 			w.sellers[i].answer = decline(market.ReasonPrice)
 		}
-		if growing(40) {
+		if growing(40, 1) {
 			t.Error("none of them takes the order")
 		}
 	})

@@ -8,7 +8,6 @@ import (
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/match"
 	"github.com/starling-network/starling/market/sign"
-	"github.com/starling-network/starling/node/buyer/book"
 	"github.com/starling-network/starling/p2p/stream"
 )
 
@@ -129,19 +128,13 @@ func (c Collected) Open() int { return c.auction.open() }
 // the estimate covers only peers that this peer has met. It is also true while Growing.
 func (c Collected) Scarce() bool { return c.likely(true) || c.likely(false) || c.Growing() }
 
-// growTime is the time without a new provider after which the providers of a class count as known. A peer that has
-// just joined meets the others over some seconds.
-const growTime = 5 * time.Second
-
-// Growing reports whether some leases of the order were quoted for but not all, and a provider of its class was met in
-// the last growTime.
+// Growing reports whether some leases of the order were quoted for but not all, and this peer has met peers of the class
+// during the auction: one that has just joined meets the others over some seconds.
 func (c Collected) Growing() bool {
-	x, o, now := c.auction.x, c.auction.order, time.Now()
-	leases, providers := c.auction.leases()
-	if providers == 0 || leases >= int(o.Count) && (!c.auction.ask.Spread || providers >= int(o.Count)) {
-		return false
-	}
-	return slices.ContainsFunc(x.Book.Class(o.Class, now), func(k book.Known) bool { return now.Sub(k.Met) < growTime })
+	a := c.auction
+	leases, providers := a.leases()
+	enough := leases >= int(a.order.Count) && (!a.ask.Spread || providers >= int(a.order.Count))
+	return providers > 0 && !enough && a.x.guess(a.order.Class) > a.size
 }
 
 // Likely is Scarce for an uncounted class, with at most the number of peers that the estimate and its error allow.

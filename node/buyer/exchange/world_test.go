@@ -229,7 +229,12 @@ func (w *world) Find(context.Context, market.Class, []market.Region, int) ([]mar
 	return w.inDHT, nil
 }
 
-func (w *world) Size(market.Class) int     { return w.size }
+func (w *world) Size(market.Class) int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.size
+}
+
 func (w *world) Shard(market.Class) uint32 { return 3 }
 
 func (w *world) Scores(_ reputation.Role, peers ...sign.Key) []reputation.Score {
