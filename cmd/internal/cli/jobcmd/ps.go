@@ -229,11 +229,15 @@ func statusTable(t *cli.Table, g market.Genesis, s jobStatus) {
 	row("warning", j.Warning)
 	row("created", cli.Ago(time.Now(), j.Created)+" ago")
 	if !j.Started.IsZero() {
-		name, end := "ran for", j.Ended
-		if end.IsZero() {
-			name, end = "running for", time.Now()
+		name := "ran for"
+		if j.Finished.IsZero() && j.Ended.IsZero() {
+			name = "running for"
 		}
-		row(name, end.Sub(j.Started).Round(100*time.Millisecond).String()+", at most "+j.Spec.Timeouts.Run.String())
+		most := j.Spec.Timeouts.Run.String()
+		if stop := j.Spec.Timeouts.Stop; stop > 0 {
+			most += " and " + stop.String() + " to stop"
+		}
+		row(name, j.Ran(time.Now()).Round(100*time.Millisecond).String()+", at most "+most)
 	}
 	if until := j.Until(); !until.IsZero() && j.State == record.Running {
 		row("until", until.Local().Format(time.DateTime)+", `starling job extend "+j.ID+" 1h` gives it more time")
