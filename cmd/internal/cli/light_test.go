@@ -292,7 +292,8 @@ func TestMainIsInterrupted(t *testing.T) {
 		t.Errorf("code %d, %q", code, errs.String())
 	}
 	errs.Reset()
-	noun := func(*App) *cobra.Command { return Noun(GroupJobs, &cobra.Command{Use: "job"}, wait(nil),
+	noun := func(*App) *cobra.Command {
+		return Noun(GroupJobs, &cobra.Command{Use: "job"}, wait(nil),
 			&cobra.Command{Use: "ls", Run: func(*cobra.Command, []string) {}}) // similar to every word of two letters
 	}
 	for line, want := range map[string]string{

@@ -233,11 +233,11 @@ func statusTable(t *cli.Table, g market.Genesis, s jobStatus) {
 		if j.Finished.IsZero() && j.Ended.IsZero() {
 			name = "running for"
 		}
-		most := j.Spec.Timeouts.Run.String()
-		if stop := j.Spec.Timeouts.Stop; stop > 0 {
-			most += " and " + stop.String() + " to stop"
+		ran, most := j.Ran(time.Now()), j.Spec.Timeouts.Run.String()
+		if ran > j.Spec.Timeouts.Run {
+			most += ", and " + j.Spec.Timeouts.Grace().String() + " to stop"
 		}
-		row(name, j.Ran(time.Now()).Round(100*time.Millisecond).String()+", at most "+most)
+		row(name, ran.Round(100*time.Millisecond).String()+", at most "+most)
 	}
 	if until := j.Until(); !until.IsZero() && j.State == record.Running {
 		row("until", until.Local().Format(time.DateTime)+", `starling job extend "+j.ID+" 1h` gives it more time")
