@@ -14,7 +14,7 @@ func TestGuardPolicy(t *testing.T) {
 	want := wards.Policy{
 		Accept: true, MaxJobs: 64, ShareMillionths: 5000, MaxBytes: 4 << 30, Longest: 31 * 24 * time.Hour,
 	}
-	if got := guardPolicy(config.Default().Guard); got != want {
+	if got := guardPolicy(config.Default()); got != want {
 		t.Errorf("policy %+v, want %+v", got, want)
 	}
 }

@@ -131,7 +131,8 @@ func (n quotes) take(via peer.ID, o market.OrderID, box []byte) error {
 }
 
 // guardPolicy returns the policy of the section about guarding.
-func guardPolicy(g config.Guard) wards.Policy {
+func guardPolicy(c config.Config) wards.Policy {
+	g := c.Guard
 	return wards.Policy{
 		Accept: g.Accept, MaxJobs: g.MaxJobs, ShareMillionths: uint32(g.Share * 1e6), MaxBytes: int64(g.MaxMiB) << 20,
 		Longest: g.Longest,
@@ -142,7 +143,7 @@ func guardPolicy(g config.Guard) wards.Policy {
 // the buyer.
 func (n *Node) guard(ctx context.Context) (err error) {
 	n.guardian, err = wards.New(ctx, wards.Config{
-		Host: n.p.Host, Genesis: n.p.Genesis, Key: n.p.Key, Payout: n.p.Owner, Policy: guardPolicy(n.p.Config.Guard),
+		Host: n.p.Host, Genesis: n.p.Genesis, Key: n.p.Key, Payout: n.p.Owner, Policy: guardPolicy(n.p.Config),
 		Store: n.p.Store, Slots: n.slots, Files: n.files, Log: n.p.Log.With("role", "guardian"),
 		Unseal: func(p sealed.Purpose, box []byte) ([]byte, error) { return sealed.Open(n.p.Key, p, box) },
 		Backed: func(ctx context.Context, w wards.Ward, state []byte) error { return n.money.Backed(ctx, w, state) },

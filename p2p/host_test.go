@@ -254,6 +254,13 @@ func TestBootstrapOfOtherNetworkWarns(t *testing.T) {
 	for range 3 {
 		<-gone
 	}
+	for alone := false; !alone; _, _, alone = h.Alone() {
+		<-gone
+	}
+	<-gone
+	if n := log.times("no bootstrap peer answers"); n != 0 {
+		t.Errorf("%d warnings that the peer of another network does not answer", n)
+	}
 	if log.times("level=WARN msg=\"cannot join by a peer\"") != 1 || log.times("both peers need the same genesis.json") != 1 || log.times("level=INFO") != 0 {
 		t.Errorf("%s", &log.text)
 	}

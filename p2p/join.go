@@ -183,6 +183,14 @@ func (j *joiner) state() (tried []string, refusal *Diagnosis, alone bool) {
 	return tried, refusal, known > 0 && j.alone.Load() && j.h.membership.joined() == 0
 }
 
+// refused reports whether every bootstrap peer answers, and none can be joined by.
+func (j *joiner) refused() bool {
+	return len(j.bootstrap) > 0 && !slices.ContainsFunc(j.bootstrap, func(p peer.AddrInfo) bool {
+		_, ok := j.refusals.Get(p.ID)
+		return !ok
+	})
+}
+
 // known returns addresses of other peers to join by, and the number of such peers.
 func (j *joiner) known() (addrs []string, peers int) {
 	for _, i := range j.bootstrap {
@@ -205,6 +213,9 @@ func (j *joiner) warn() {
 	if known == 0 {
 		j.h.log.Warn("connected to no peer, and no bootstrap peer is known", "advice",
 			"name one under bootstrap in config.yaml, unless others join by this one")
+		return
+	}
+	if j.refused() && j.book.Len() == 0 { // complain has logged the reason of each
 		return
 	}
 	j.h.log.Warn("connected to no peer: no bootstrap peer answers", "tried", tried, "known", known,

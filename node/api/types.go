@@ -156,6 +156,9 @@ type Earnings struct {
 	Wages     market.Amount `json:"wages,omitempty"` // of the claimed sum, for guarding
 }
 
+// LeasePast is the state of a SoldLease that ended earlier: only its money is still known.
+const LeasePast = "past"
+
 // SoldLease is a lease that this peer sold.
 type SoldLease struct {
 	Lease     market.LeaseID `json:"lease,omitzero"`

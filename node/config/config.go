@@ -2,7 +2,7 @@
 // the names of the others.
 //
 // A section that one room reads is declared by that room, with its defaults and checks. The sections here have several
-// readers, except guard.
+// readers.
 package config
 
 import (
@@ -12,13 +12,13 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"time"
 
 	"github.com/goccy/go-yaml"
 
 	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
+	guard "github.com/starling-network/starling/node/buyer/guardian/settings"
 	"github.com/starling-network/starling/node/buyer/settings"
 	"github.com/starling-network/starling/node/entry"
 	"github.com/starling-network/starling/node/files/web"
@@ -72,7 +72,7 @@ type Config struct {
 	// Entry is the service for light clients.
 	Entry entry.Settings `yaml:"entry"`
 	// Guard is the service for jobs with an absent owner.
-	Guard Guard `yaml:"guard"`
+	Guard guard.Guard `yaml:"guard"`
 	// Metrics are the measurements that cost something, and their port.
 	Metrics Metrics `yaml:"metrics"`
 }
@@ -132,7 +132,7 @@ func Default() Config {
 		NAT:    reach.NAT{Auto: true, PortMap: true}, Relay: reach.DefaultRelay(),
 		Provide: inventory.Default(), Docker: Docker{Enabled: DockerAuto}, Inputs: web.Default(),
 		Clusters: inventory.DefaultClusters(), Buy: settings.Default(), Entry: entry.Default(),
-		Guard: Guard{Accept: true, MaxJobs: 64, Share: 0.005, MaxMiB: 4 << 10, Longest: 31 * 24 * time.Hour},
+		Guard: guard.Default(),
 	}
 }
 
@@ -178,7 +178,7 @@ func (c Config) Validate() error {
 	}
 	for _, check := range []func() error{
 		c.Reach().Check, c.Provide.Check, c.Docker.Check, c.Inputs.Check, c.Egress.Check, c.Clusters.Check, c.Buy.Check,
-		c.Entry.Check, c.Guard.check,
+		c.Entry.Check, c.Guard.Check,
 	} {
 		if err := check(); err != nil {
 			return err

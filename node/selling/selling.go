@@ -3,10 +3,13 @@
 package selling
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"math"
 	"net/http"
+	"slices"
 
 	"github.com/ipfs/go-cid"
 	"github.com/prometheus/client_golang/prometheus"
@@ -16,6 +19,7 @@ import (
 	"github.com/starling-network/starling/node/inventory"
 	"github.com/starling-network/starling/node/provider"
 	"github.com/starling-network/starling/node/service"
+	"github.com/starling-network/starling/node/settle"
 )
 
 // Seller is the service of a peer that sells.
@@ -78,17 +82,36 @@ func (s *Seller) Inform(_ context.Context, info *api.NodeInfo) {
 	info.Inventory = s.provider.Inventory()
 }
 
-// Leases lists the leases of this peer's units.
+// Leases lists the leases of this peer's units, then those that the book has forgotten and that escrows paid for.
 func (s *Seller) Leases() []api.SoldLease {
 	out := []api.SoldLease{}
 	accounts := s.provider.Accounts()
 	for _, sold := range s.provider.Sold() {
 		r, paid := sold.Record, accounts[sold.Record.Lease]
+		delete(accounts, r.Lease)
 		out = append(out, api.SoldLease{
 			Lease: r.Lease, Hold: r.ID.String(), Buyer: r.Buyer, State: r.State.String(), Units: len(r.Units),
 			Rank: r.Rank, Class: r.Class, Model: sold.Lot.Model, Simulated: sold.Lot.Simulated,
 			Receipts: sold.Receipts, Earned: sold.Earned, Reason: r.EndReason,
 			Escrow: r.Escrow, Unfunded: r.FundBy > 0, Claimed: paid.Claimed, Lost: paid.Lost,
+		})
+	}
+	return append(out, past(accounts)...)
+}
+
+// maxPast bounds the listed leases that the book has forgotten.
+const maxPast = 100
+
+// past lists the leases of accounts, the newest first.
+func past(accounts map[market.LeaseID]settle.Account) []api.SoldLease {
+	all := slices.SortedFunc(maps.Values(accounts), func(a, b settle.Account) int {
+		return cmp.Compare(b.Lease.Start, a.Lease.Start)
+	})
+	out := []api.SoldLease{}
+	for _, a := range all[:min(len(all), maxPast)] {
+		out = append(out, api.SoldLease{
+			Lease: a.Lease.ID(), Buyer: a.Lease.Buyer, State: api.LeasePast, Units: int(a.Lease.Units), Rank: a.Lease.Rank,
+			Earned: a.Owed, Claimed: a.Claimed, Lost: a.Lost,
 		})
 	}
 	return out

@@ -4,9 +4,10 @@ import "github.com/starling-network/starling/market"
 
 // Account is the outcome of claims. Amounts are before the network's fee.
 type Account struct {
-	Owed    market.Amount // by the best voucher
-	Claimed market.Amount // of that, paid and finalized
-	Lost    market.Amount // of that, can never be claimed
+	Lease   market.LeaseCore // zero for the sum of several
+	Owed    market.Amount    // by the best voucher
+	Claimed market.Amount    // of that, paid and finalized
+	Lost    market.Amount    // of that, can never be claimed
 }
 
 // Claims are a lease's: a machine of chain/escrow/claims.

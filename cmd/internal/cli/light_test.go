@@ -292,7 +292,10 @@ func TestMainIsInterrupted(t *testing.T) {
 		t.Errorf("code %d, %q", code, errs.String())
 	}
 	errs.Reset()
-	noun := func(*App) *cobra.Command { return Noun(GroupJobs, &cobra.Command{Use: "job"}, wait(nil)) }
+	noun := func(*App) *cobra.Command {
+		return Noun(GroupJobs, &cobra.Command{Use: "job"}, wait(nil),
+			&cobra.Command{Use: "ls", Run: func(*cobra.Command, []string) {}}) // similar to every word of two letters
+	}
 	for line, want := range map[string]string{
 		"wiat":      "starling: \"wiat\" is not a command of starling, did you mean starling job wait?\nhint: starling --help\n",
 		"job wiat":  "starling: \"wiat\" is not a command of starling job, did you mean starling job wait?\nhint: starling job --help\n",

@@ -77,6 +77,9 @@ func meantBy(c *cobra.Command, args []string) string {
 		}
 	}
 	for _, parent := range append([]*cobra.Command{c}, all...) {
+		if len(args[0]) < 3 { // every name of two letters is similar to it
+			break
+		}
 		parent.SuggestionsMinimumDistance = 2
 		if near := parent.SuggestionsFor(args[0]); len(near) > 0 {
 			return parent.CommandPath() + " " + near[0]

@@ -151,7 +151,7 @@ func (t *step) adopt(leases []Lease) {
 		r.Epoch = l.Epoch
 		if l.Open && l.Usable && t.s.Phase < Stopping {
 			done := r.State == RankDone
-			if r.seated(l); done {
+			if r.seated(l, false); done {
 				r.State = RankDone
 			}
 		}

@@ -91,7 +91,9 @@ func (t gangs) order(ranks []uint32) {
 		return
 	}
 	s.Gang++
-	g := Gang{ID: s.Gang, Ranks: slices.Clone(ranks), Cap: cost, Extended: s.Extended}
+	g := Gang{
+		ID: s.Gang, Ranks: slices.Clone(ranks), Cap: cost, Extended: s.Extended, Whole: s.whole(t.now.Time, slots),
+	}
 	seats := make([]Seat, len(ranks))
 	for k, i := range ranks {
 		r := &s.Ranks[i]
@@ -177,7 +179,7 @@ func (ev GangFormed) apply(t *step) error {
 	for _, l := range ev.Leases {
 		t.leases().learn(l)
 		if wanted {
-			t.rank(int(l.Rank)).seated(l)
+			t.rank(int(l.Rank)).seated(l, g.Whole)
 		} else if t.leases().holder(l.Chain) < 0 {
 			t.leases().end(l.Chain, "the gang was dropped")
 		}
@@ -221,8 +223,9 @@ func (t gangs) fills(g Gang, leases []Lease) bool {
 }
 
 // seated gives the rank its lease.
-func (r rankStep) seated(l Lease) {
+func (r rankStep) seated(l Lease, whole bool) {
 	r.idle()
+	r.Whole = whole
 	r.State, r.Lease, r.Provider, r.Seq, r.Joining, r.Unextended = RankLeased, l.Chain, l.Provider, 0, false, ""
 	if r.NotBefore = (time.Time{}); r.afterHead() {
 		r.NotBefore = r.now.Time.Add(headStart)

@@ -141,6 +141,9 @@ func (t leases) continues(n Renewal) bool {
 func (t leases) renew() {
 	all, cost := t.renewals()
 	if cost > t.s.left() {
+		for _, n := range all {
+			t.s.Ranks[n.Rank].Whole = false
+		}
 		return
 	}
 	for _, n := range all {
@@ -168,6 +171,7 @@ func (ev LeaseRenewed) apply(t *step) error {
 	if i := t.leases().holder(ev.Next.Chain); i < 0 || t.s.Phase >= Settling {
 		t.leases().end(ev.Next.Chain, "the rank no longer uses it")
 	} else {
+		t.s.Ranks[i].Whole = true
 		t.note(NoteExtended, i, "until slot %d", ev.Next.End)
 	}
 	return nil

@@ -45,6 +45,12 @@ func (s *State) span(now time.Time) uint64 {
 	return s.Params.slotsIn(max(s.remaining(now), time.Second)) + 2*s.Params.Interval
 }
 
+// whole reports whether a lease of so many slots lasts for the job's remaining time. An interval may be missing: shares
+// of the budget are rounded.
+func (s *State) whole(now time.Time, slots uint64) bool {
+	return slots+s.Params.Interval >= s.Params.slotsIn(max(s.remaining(now), time.Second))
+}
+
 // allot returns the length of n more leases and their cost together. The money is shared by all ranks that still need a
 // lease. It reports false if it does not pay for one interval each.
 func (s *State) allot(now time.Time, n int) (slots uint64, cost market.Amount, ok bool) {

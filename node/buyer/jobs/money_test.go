@@ -115,7 +115,7 @@ func TestBackoff(t *testing.T) {
 // TestLossesAreBounded checks restart.max, and that a fault is reported for the provider's own causes alone.
 func TestLossesAreBounded(t *testing.T) {
 	t.Parallel()
-	codes := map[jobs.Cause]jobs.Code{jobs.CauseLate: jobs.CodeTimeout, jobs.CauseExpired: jobs.CodePayment}
+	codes := map[jobs.Cause]jobs.Code{jobs.CauseLate: jobs.CodeTimeout, jobs.CauseExpired: jobs.CodeTimeout}
 	for cause := jobs.CauseSilent; cause <= jobs.CauseVoid; cause++ {
 		p := plain(1)
 		p.Restart.Max = 0

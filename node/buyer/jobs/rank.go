@@ -250,7 +250,8 @@ func (r rankStep) lose(cause Cause, reason string) {
 	if r.LostBy != 0 { // its lease ended before (R8)
 		cause, reason = r.LostBy, r.lostWhy
 	}
-	chain, renewed := r.Lease, r.Unextended == ""
+	chain, used := r.Lease, cause == CauseExpired && r.Unextended == "" // the lease was used up
+	whole := used && r.Whole
 	if cause.fault() {
 		r.emit(ReportFault{chain, reason})
 	}
@@ -271,7 +272,10 @@ func (r rankStep) lose(cause Cause, reason string) {
 	case r.s.leaving(r.i):
 	case r.s.remaining(r.now.Time) <= 0:
 		r.end(ResultFailed, CodeTimeout, fmt.Sprintf("%s; rank %d: %s", r.s.runText(), r.i, reason))
-	case cause == CauseExpired && renewed:
+	case whole: // it begins before Started
+		text := "the lease of rank %d for the run time limit ended (timeouts.run: %v): %s"
+		r.end(ResultFailed, CodeTimeout, fmt.Sprintf(text, r.i, r.s.Params.Run, reason))
+	case used:
 		r.end(ResultFailed, CodePayment, fmt.Sprintf("rank %d used up its lease, and payment.budget pays no more", r.i))
 	case r.Losses > r.s.Params.Restart.Max:
 		code := CodeLost
@@ -297,6 +301,7 @@ func (t *step) avoid(provider sign.Key) {
 func (r rankStep) unlease() {
 	r.idle()
 	r.Lease, r.Seq, r.Unextended, r.NotBefore = market.LeaseID{}, 0, "", time.Time{}
+	r.Whole = false
 	if r.State != RankDone {
 		r.State = RankWaiting
 	}

@@ -99,6 +99,8 @@ func (s *State) validate() error {
 		return bad("round", s.Round)
 	case s.Started.IsZero() && (s.Phase == Working || s.Phase == Reducing):
 		return bad("started", s.Started)
+	case s.Phase < Settling && !s.Finished.IsZero():
+		return bad("finished", s.Finished)
 	case s.Scale != nil && !s.Scale.valid(s):
 		return bad("scale", *s.Scale)
 	case len(s.Ranks) != int(count):

@@ -33,9 +33,10 @@ type State struct {
 	Outcome  Outcome    `json:"outcome,omitzero"` // from Stopping on
 	Command  Command    `json:"command,omitzero"`
 	Created  time.Time  `json:"created"`
-	Started  time.Time  `json:"started,omitzero"` // every rank had a lease first; timeouts.run counts from here
-	Ended    time.Time  `json:"ended,omitzero"`
-	Round    uint32     `json:"round,omitempty"` // from 0; Params.Rounds once the last one is done
+	Started  time.Time  `json:"started,omitzero"`  // every rank had a lease first; timeouts.run counts from here
+	Finished time.Time  `json:"finished,omitzero"` // every program has ended, and outputs are gathered
+	Ended    time.Time  `json:"ended,omitzero"`    // all is paid
+	Round    uint32     `json:"round,omitempty"`   // from 0; Params.Rounds once the last one is done
 	Carry    File       `json:"carry,omitzero"`
 	Paused   bool       `json:"paused,omitempty"`
 	WantStop bool       `json:"wantStop,omitempty"` // requested while another peer supervised
@@ -67,6 +68,7 @@ type Rank struct {
 	Joining    bool           `json:"joining,omitempty"` // of a scale-up that is not complete
 	Epoch      uint32         `json:"epoch,omitempty"`   // of its newest order; each lease of the rank has its own
 	Lease      market.LeaseID `json:"lease,omitzero"`    // first of its renewal chain; zero without one
+	Whole      bool           `json:"whole,omitempty"`   // the lease was bought for all of timeouts.run
 	Provider   sign.Key       `json:"provider,omitzero"`
 	Seq        uint64         `json:"seq,omitempty"`        // newest execution under Lease
 	Generation uint32         `json:"generation,omitempty"` // of the cluster when Seq was started
@@ -132,6 +134,7 @@ type Gang struct {
 	Cap      market.Amount  `json:"cap"` // most that its leases cost together
 	Until    time.Time      `json:"until"`
 	Extended uint32         `json:"extended,omitempty"` // State.Extended when it was ordered
+	Whole    bool           `json:"whole,omitempty"`    // its leases are bought for all of timeouts.run
 	Order    market.OrderID `json:"order"`
 	Dropped  bool           `json:"dropped,omitempty"` // CancelGang was emitted; an answer is still due
 }

@@ -242,7 +242,7 @@ func (t *step) stop() {
 	if running {
 		return
 	}
-	t.s.Phase = Settling
+	t.s.Phase, t.s.Finished = Settling, t.now.Time
 	t.leases().endAll()
 	if t.s.checking() {
 		t.emit(CheckResults{})

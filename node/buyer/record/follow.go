@@ -15,7 +15,8 @@ import (
 // Follow brings the job up to a state of its machine. The values that the machine does not have stay. lost has, by
 // rank, why the last lease was lost, or "".
 func (j *Job) Follow(g market.Genesis, st jobs.State, lost []string) {
-	j.State, j.Started, j.Ended, j.Round = StateOf(st), st.Started, st.Ended, int(st.Round)
+	j.State, j.Started, j.Finished, j.Ended = StateOf(st), st.Started, st.Finished, st.Ended
+	j.Round = int(st.Round)
 	j.Spec.Timeouts.Run, j.Spec.Payment.Budget = st.Params.Run, st.Params.Budget
 	j.Extended, j.Paused, j.Lost = int(st.Extended), st.Paused, st.Avoid
 	j.Stopping = st.WantStop || st.Outcome.Result == jobs.ResultStopped

@@ -234,3 +234,30 @@ func TestParams(t *testing.T) {
 		}
 	}
 }
+
+// The run time of a job is that of its programs, and not that of its payment.
+func TestRan(t *testing.T) {
+	t.Parallel()
+	at := time.Unix(1000, 0)
+	for name, c := range map[string]struct {
+		job  Job
+		want time.Duration
+	}{
+		"not started":     {Job{}, 0},
+		"running":         {Job{Started: at}, 9 * time.Second},
+		"settling":        {Job{Started: at, Finished: at.Add(3 * time.Second)}, 3 * time.Second},
+		"paid":            {Job{Started: at, Finished: at.Add(3 * time.Second), Ended: at.Add(8 * time.Second)}, 3 * time.Second},
+		"an older record": {Job{Started: at, Ended: at.Add(8 * time.Second)}, 8 * time.Second},
+		"other clocks":    {Job{Started: at, Finished: at.Add(-time.Second)}, 0},
+	} {
+		if got := c.job.Ran(at.Add(9 * time.Second)); got != c.want {
+			t.Errorf("%s: ran for %v, want %v", name, got, c.want)
+		}
+	}
+	st := jobs.State{Phase: jobs.Settling, Started: at, Finished: at.Add(time.Second), Outcome: jobs.Outcome{Result: jobs.ResultSucceeded}}
+	var j Job
+	j.Follow(market.Genesis{}, st, nil)
+	if got := j.Ran(at.Add(time.Hour)); got != time.Second {
+		t.Errorf("the job of a machine ran for %v, want 1s", got)
+	}
+}

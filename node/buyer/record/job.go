@@ -26,7 +26,9 @@ type Job struct {
 	Reason  string    `json:"reason,omitempty"`
 	Created time.Time `json:"created"`
 	Started time.Time `json:"started,omitzero"`
-	Ended   time.Time `json:"ended,omitzero"`
+	// Finished is when its last program had ended, Ended when all was paid.
+	Finished time.Time `json:"finished,omitzero"`
+	Ended    time.Time `json:"ended,omitzero"`
 	// Warning is the warning that its user got at submission.
 	Warning string `json:"warning,omitempty"`
 	// Stopping is set once its user has requested its end.
@@ -147,6 +149,16 @@ func (j Job) Result() (end State, ok bool) {
 		return j.Outcome, true
 	}
 	return "", false
+}
+
+// Ran returns the time for which the job's programs have run. After their end, payment takes longer.
+func (j Job) Ran(now time.Time) time.Duration {
+	for _, end := range []time.Time{j.Finished, j.Ended, now} {
+		if !end.IsZero() && !j.Started.IsZero() {
+			return max(end.Sub(j.Started), 0)
+		}
+	}
+	return 0
 }
 
 // AnchoredIn returns the transaction that anchors the job's receipts, or "" if the job was detached.

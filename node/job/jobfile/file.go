@@ -64,7 +64,7 @@ func Parse(data []byte, token Token) (job.Job, error) {
 	if err != nil {
 		return job.Job{}, err
 	}
-	f := &file{reader: reader{where: map[string]ast.Node{}}, decimals: token.Decimals}
+	f := &file{reader: reader{where: map[string]ast.Node{}}, token: token}
 	f.job.Payment.Decimals, f.job.Payment.Free = token.Decimals, token.Free
 	if f.plain(body, "") {
 		f.read(body)
@@ -84,8 +84,8 @@ func Parse(data []byte, token Token) (job.Job, error) {
 // file is a job file being read.
 type file struct {
 	reader
-	job      job.Job
-	decimals uint8
+	job   job.Job
+	token Token
 }
 
 // locate gives a problem the place of its field, or of the nearest field above it.
@@ -318,10 +318,10 @@ func (f *file) payment(n ast.Node, path string) {
 	p := &f.job.Payment
 	f.fields(n, path, fields{
 		"maxPrice": func(n ast.Node, field string) {
-			set(f, n, field, &p.MaxPrice, func(s string) (market.Price, error) { return parsePrice(s, f.decimals) })
+			set(f, n, field, &p.MaxPrice, func(s string) (market.Price, error) { return parsePrice(s, f.token) })
 		},
 		"budget": func(n ast.Node, field string) {
-			set(f, n, field, &p.Budget, func(s string) (market.Amount, error) { return parseMoney(s, f.decimals) })
+			set(f, n, field, &p.Budget, func(s string) (market.Amount, error) { return parseMoney(s, f.token) })
 		},
 	}, map[string]string{"mint": "other tokens than the network's",
 		"interval": "other metering intervals than the network's"})

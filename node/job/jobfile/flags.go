@@ -108,8 +108,7 @@ func (f Flags) Job(token Token) (job.Job, error) {
 	}
 	f.program(r, &j)
 	f.health(r, &j)
-	decimals := token.Decimals
-	j.Payment.Decimals, j.Payment.Free = decimals, token.Free
+	j.Payment.Decimals, j.Payment.Free = token.Decimals, token.Free
 	r.one("metadata.name", f.Name, func(s string) error { j.Name = s; return nil })
 	j.Labels = r.pairs("metadata.labels", f.Labels)
 	j.Env = r.pairs("spec.env", f.Env)
@@ -147,9 +146,9 @@ func (f Flags) Job(token Token) (job.Job, error) {
 	take(r, "spec.guardians", f.Guards, &j.Guardians, parseCount)
 	take(r, "spec.standbys", f.Standbys, &j.Standbys, parseCount)
 	take(r, "spec.payment.maxPrice", f.MaxPrice, &j.Payment.MaxPrice,
-		func(s string) (market.Price, error) { return parsePrice(s, decimals) })
+		func(s string) (market.Price, error) { return parsePrice(s, token) })
 	take(r, "spec.payment.budget", f.Budget, &j.Payment.Budget,
-		func(s string) (market.Amount, error) { return parseMoney(s, decimals) })
+		func(s string) (market.Amount, error) { return parseMoney(s, token) })
 	take(r, "spec.verify", f.Verify, &j.Verify, asVerify)
 	take(r, "spec.probes", f.Probes, &j.Probes, asProbes)
 	if len(r.problems) == 0 {

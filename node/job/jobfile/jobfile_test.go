@@ -123,17 +123,29 @@ func TestFlagsAndFileMakeTheSameJob(t *testing.T) {
 	}
 }
 
+// A price on a free network is refused for that reason, with and without decimals.
+func TestPriceOnFreeNetwork(t *testing.T) {
+	t.Parallel()
+	for _, price := range []string{"0.5", "1"} {
+		_, err := Flags{Module: "lm.wasm", MaxPrice: price}.Job(Token{Free: true})
+		if err == nil || !strings.Contains(err.Error(), "--max-price: ") || !strings.Contains(err.Error(), "free network") ||
+			!strings.Contains(err.Error(), "leave it out") {
+			t.Errorf("%s: got %v", price, err)
+		}
+	}
+}
+
 func TestMoneyIsExact(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]market.Price{
 		"0.05": 50_000, "0.1": 100_000, "0.000001": 1, "18446744073709.551615": 1<<64 - 1, "3/unit-hour": 3_000_000,
 	} {
-		if got, err := parsePrice(text, decimals); err != nil || got != want {
+		if got, err := parsePrice(text, token); err != nil || got != want {
 			t.Errorf("parsePrice(%q) = %d, %v, want %d", text, got, err, want)
 		}
 	}
 	for _, text := range []string{"", "-1", "+1", "1e3", "0x1", "1_0", ".5", "5.", "0.0000001", "18446744073709.551616", "1/gpu-hour", "NaN"} {
-		if got, err := parsePrice(text, decimals); err == nil {
+		if got, err := parsePrice(text, token); err == nil {
 			t.Errorf("parsePrice(%q) = %d, want an error", text, got)
 		}
 	}

@@ -94,26 +94,30 @@ func parseTime(text string) (time.Duration, error) {
 }
 
 // parsePrice reads a price of a unit for an hour in whole tokens: "0.05" or "0.05/unit-hour".
-func parsePrice(text string, decimals uint8) (market.Price, error) {
+func parsePrice(text string, token Token) (market.Price, error) {
 	number, per, found := strings.Cut(text, "/")
 	if found && per != "unit-hour" {
 		return 0, fmt.Errorf("%.40q is a price per %.20q: want a price per unit-hour, such as 0.05/unit-hour", text,
 			per)
 	}
-	n, err := parseMoney(number, decimals)
+	n, err := parseMoney(number, token)
 	return market.Price(n), err
 }
 
 // parseMoney reads whole tokens into base units, exactly.
-func parseMoney(text string, decimals uint8) (market.Amount, error) {
-	n, err := market.ParseDecimal(text, decimals)
+func parseMoney(text string, token Token) (market.Amount, error) {
+	n, err := market.ParseDecimal(text, token.Decimals)
 	switch {
 	case errors.Is(err, market.ErrOverflow):
 		return 0, fmt.Errorf("%.40q is too much", text)
 	case err != nil:
-		if _, part, dotted := strings.Cut(text, "."); dotted && len(part) > int(decimals) {
-			if market.CheckDecimal(text) == nil {
-				return 0, fmt.Errorf("%.40q has %d decimals, the token has %d", text, len(part), decimals)
+		if _, part, dotted := strings.Cut(text, "."); dotted && len(part) > int(token.Decimals) {
+			switch {
+			case market.CheckDecimal(text) != nil:
+			case token.Free:
+				return 0, errors.New("a free network has no prices: leave it out")
+			default:
+				return 0, fmt.Errorf("%.40q has %d decimals, the token has %d", text, len(part), token.Decimals)
 			}
 		}
 		return 0, fmt.Errorf("%.40q is not an amount: want a decimal number, such as 0.05", text)

@@ -323,7 +323,9 @@ func (x *Escrowed) Accounts() map[market.LeaseID]settle.Account {
 		if err != nil {
 			continue
 		}
-		out[m.Lease().ID()] = settle.AccountOf(m)
+		a := settle.AccountOf(m)
+		a.Lease = m.Lease()
+		out[a.Lease.ID()] = a
 	}
 	return out
 }

@@ -52,8 +52,8 @@ A cluster is described by a file:
 
 starling cluster example ENGINE writes a file for each engine, with its options.
 
-Every command takes a cluster's name, or the id of its job. These job commands work on clusters too: starling why,
-receipts, extend, cp.`,
+Every command takes a cluster's name, or the id of its job. These commands work on clusters too: starling why,
+proof, job extend, cp.`,
 		Example: `  starling cluster example ray > sweep.yaml
   starling cluster up sweep.yaml
   starling cluster status sweep

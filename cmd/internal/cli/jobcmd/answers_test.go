@@ -168,7 +168,7 @@ func TestStatus(t *testing.T) {
 	p := answering(t, clitest.Answers{"GET /v1/jobs/{id}": j, "GET /v1/jobs/{id}/receipts": leases})
 	p.CLI(t, "status", "jaaa").Want(t, cli.ExitOK, `^job +jaaaaaaaaaaaa$`, `^key +ci$`, `^repeats +jold$`,
 		"^state +running, paused; its units are held and paid for, `starling job resume jaaaaaaaaaaaa` resumes it, stopping$",
-		`^reason +it  waits$`, `^warning +small budget$`, `^created +60m ago$`, `^running for +1h0m\d+(\.\d)?s, at most 1h0m0s$`,
+		`^reason +it  waits$`, `^warning +small budget$`, `^created +60m ago$`, `^running for +1h0m\d+(\.\d)?s, at most 1h0m0s, and 2s to stop$`,
 		`^cost +1\.50 STAR, budget 0\.10 STAR$`, `^paid +0\.25 STAR$`, `^SOL +about 0\.000005 for fees, 0\.001 for rent until its escrow is closed$`,
 		`^escrow +`+escrow.String()+`: 1\.00 STAR deposited, 0\.25 STAR paid \(0\.005 STAR of it fees\), 0\.00 STAR back; for the chain$`,
 		`^escrow .* back, closed$`,
@@ -184,6 +184,9 @@ func TestStatus(t *testing.T) {
 	p = answering(t, clitest.Answers{"GET /v1/jobs/{id}": over})
 	p.CLI(t, "status", "j").Want(t, cli.ExitOK, `^state +failed$`, `^ran for +30s, `, `^cost +2\.00 STAR`,
 		`^paid +1\.00 STAR, the unclaimed rest was refunded$`).Not(t, `^until`, `stopping`)
+	over.Finished = over.Started.Add(10 * time.Second) // and was paid 20 s later
+	p = answering(t, clitest.Answers{"GET /v1/jobs/{id}": over})
+	p.CLI(t, "status", "j").Want(t, cli.ExitOK, `^ran for +10s, at most 1h0m0s$`)
 	p.CLI(t, "status").Want(t, cli.ExitUsage, `status needs an argument`)
 	p.CLI(t, "status", "a/../b").Want(t, cli.ExitOK)
 	if asked := p.Asked(); asked[len(asked)-1] != "GET /v1/jobs/a%2F..%2Fb" {

@@ -194,7 +194,7 @@ func Summary(g market.Genesis, j record.Job) string {
 	if end, ok := j.Result(); ok && !j.State.Ended() {
 		text := fmt.Sprintf("%s %s", j.ID, end)
 		if !j.Started.IsZero() {
-			text += fmt.Sprintf(" in %v", time.Since(j.Started).Round(100*time.Millisecond))
+			text += fmt.Sprintf(" in %v", j.Ran(time.Now()).Round(100*time.Millisecond))
 		}
 		if g.Free {
 			return text
@@ -203,7 +203,7 @@ func Summary(g market.Genesis, j record.Job) string {
 	}
 	text := fmt.Sprintf("%s %s", j.ID, j.State)
 	if !j.Started.IsZero() && !j.Ended.IsZero() {
-		text += fmt.Sprintf(" in %v", j.Ended.Sub(j.Started).Round(100*time.Millisecond))
+		text += fmt.Sprintf(" in %v", j.Ran(j.Ended).Round(100*time.Millisecond))
 	}
 	text += ", cost " + g.FormatAmount(j.Owed)
 	if j.Paid != j.Owed || j.Held > 0 {

@@ -72,11 +72,7 @@ func historyTable(t *cli.Table, g market.Genesis, jobs []record.Job) {
 	for _, j := range jobs {
 		ran, key := "-", "-"
 		if !j.Started.IsZero() {
-			end := j.Ended
-			if end.IsZero() {
-				end = time.Now()
-			}
-			ran = end.Sub(j.Started).Round(time.Second).String()
+			ran = j.Ran(time.Now()).Round(time.Second).String()
 		}
 		if j.Key != "" {
 			key = j.Key

@@ -51,7 +51,7 @@ func JobFlags(c *cobra.Command) *jobfile.Flags {
 		"number of spare providers for lost ranks (default 2)")
 	s.StringArrayVar(&f.Webhooks, "webhook", nil, "URL to notify of the job's state changes; may be repeated")
 	containerFlags(c, f)
-	s.StringVar(&f.MaxPrice, "max-price", "", "highest price of a unit-hour, in tokens; required")
+	s.StringVar(&f.MaxPrice, "max-price", "", "highest price of a unit-hour, in tokens; required if paid")
 	s.StringVar(&f.Budget, "budget", "",
 		"highest cost of the job (default its cost at --max-price)")
 	s.StringVar(&f.Probes, "probes", "",

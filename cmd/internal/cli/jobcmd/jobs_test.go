@@ -227,7 +227,7 @@ func TestRunReturns(t *testing.T) {
 	w.CLI(t, "status", id).Want(t, cli.ExitOK, `^state +settling, then succeeded$`)
 	w.CLI(t, "logs", "-f", id).Want(t, cli.ExitOK, `^holding$`)
 	w.Halted.Store(false)
-	w.CLI(t, "wait", id).Want(t, cli.ExitOK, `^`+id+` succeeded in [\d.]+s, cost 0.\d+ STAR`)
+	w.CLI(t, "wait", id).Want(t, cli.ExitOK, `^`+id+` succeeded in [\d.]+m?s, cost 0.\d+ STAR`)
 }
 
 // A secret reaches the program and its webhook's receiver can check the signature; neither is anywhere on any peer's disk or

@@ -229,11 +229,15 @@ func statusTable(t *cli.Table, g market.Genesis, s jobStatus) {
 	row("warning", j.Warning)
 	row("created", cli.Ago(time.Now(), j.Created)+" ago")
 	if !j.Started.IsZero() {
-		name, end := "ran for", j.Ended
-		if end.IsZero() {
-			name, end = "running for", time.Now()
+		name := "ran for"
+		if j.Finished.IsZero() && j.Ended.IsZero() {
+			name = "running for"
 		}
-		row(name, end.Sub(j.Started).Round(100*time.Millisecond).String()+", at most "+j.Spec.Timeouts.Run.String())
+		ran, most := j.Ran(time.Now()), j.Spec.Timeouts.Run.String()
+		if ran > j.Spec.Timeouts.Run {
+			most += ", and " + j.Spec.Timeouts.Grace().String() + " to stop"
+		}
+		row(name, ran.Round(100*time.Millisecond).String()+", at most "+most)
 	}
 	if until := j.Until(); !until.IsZero() && j.State == record.Running {
 		row("until", until.Local().Format(time.DateTime)+", `starling job extend "+j.ID+" 1h` gives it more time")

@@ -177,6 +177,7 @@ func TestLeases(t *testing.T) {
 		{Lease: market.LeaseID{1}, Buyer: sign.Key{1}, State: "active", Units: 2, Class: "cpu", Simulated: true, Rank: 3, Receipts: 17, Earned: 1_000_000},
 		{Lease: market.LeaseID{2}, Class: "gpu", State: "ended", Earned: 2_000_000, Escrow: escrow, Claimed: 1_500_000},
 		{Lease: market.LeaseID{3}, Class: "gpu", State: "ended", Earned: 4_000_000, Escrow: escrow, Claimed: 1_000_000, Lost: 3_000_000, Unfunded: true},
+		{Lease: market.LeaseID{4}, State: api.LeasePast, Units: 1, Earned: 3, Claimed: 3},
 		{Class: "gpu", State: "hold", Escrow: escrow, Unfunded: true, Reason: strings.Repeat("r\n", 100)},
 	}
 	p := clitest.NewAnswering(t, commands, clitest.Network, clitest.Answers{"GET /v1/leases": sold, "GET /v1/node": api.NodeInfo{
@@ -185,7 +186,8 @@ func TestLeases(t *testing.T) {
 		`^`+market.LeaseID{1}.Short()+` +`+sign.Key{1}.Short()+` +3 +active +2 +cpu \(simulated\) +17 +1\.00 STAR +- *$`,
 		`^`+market.LeaseID{2}.Short()+` .* 2\.00 STAR +1\.50 STAR *$`,
 		`^`+market.LeaseID{3}.Short()+` .* 4\.00 STAR +1\.00 STAR, 3\.00 STAR lost *$`,
-		`^- .* hold .* 0\.00 STAR +escrow not seen +(r ){29}r…$`, `^earned +7\.00 STAR$`,
+		`^`+market.LeaseID{4}.Short()+` .* past +1 +- +- +0\.000003 STAR +0\.000003 STAR *$`,
+		`^- .* hold .* 0\.00 STAR +escrow not seen +(r ){29}r…$`, `^earned +7\.000003 STAR$`,
 		`^from escrows +6\.00 STAR over all: 2\.50 STAR claimed, 0\.50 STAR not yet, 3\.00 STAR lost$`,
 		`^of it wages +0\.000001 STAR claimed for guarding jobs$`)
 	p = clitest.NewAnswering(t, commands, clitest.Network, clitest.Answers{"GET /v1/leases": []api.SoldLease{}, "GET /v1/node": api.NodeInfo{}})

@@ -1,6 +1,8 @@
 package marketcmd
 
 import (
+	"fmt"
+
 	"github.com/spf13/cobra"
 	"github.com/starling-network/starling/cmd/internal/cli"
 	"github.com/starling-network/starling/market"
@@ -12,7 +14,9 @@ func newLeases(a *cli.App) *cobra.Command {
 		Use:   "leases",
 		Short: "List the leases of this peer's units and their earnings",
 		Long: `Lists the holds and leases of this peer as a provider. EARNED is the amount of the buyer's best voucher,
-CLAIMED the part already paid from the buyer's escrow, before the network's fee.`,
+CLAIMED the part already paid from the buyer's escrow, before the network's fee. Of the leases that ended more than a
+minute ago it lists the last hundred that escrows paid for, with the state past and without class and receipts; the
+last line counts all.`,
 		Example: `  starling provider leases
   starling provider leases -o json`,
 		Args: cli.ExactArgs(0),
@@ -37,8 +41,12 @@ CLAIMED the part already paid from the buyer's escrow, before the network's fee.
 					if !l.Lease.IsZero() {
 						id = l.Lease.Short()
 					}
+					class, receipts := classText(l.Class, l.Simulated), fmt.Sprint(l.Receipts)
+					if l.State == api.LeasePast {
+						class, receipts = "-", "-"
+					}
 					sum += l.Earned
-					t.Row(id, l.Buyer.Short(), l.Rank, l.State, l.Units, classText(l.Class, l.Simulated), l.Receipts,
+					t.Row(id, l.Buyer.Short(), l.Rank, l.State, l.Units, class, receipts,
 						g.FormatAmount(l.Earned), claimedText(g, l), cli.Clip(l.Reason, 60))
 				}
 				t.Row()
@@ -60,7 +68,7 @@ CLAIMED the part already paid from the buyer's escrow, before the network's fee.
 // claimedText is the claimed part of a lease's money, and the part that is lost or unfunded.
 func claimedText(g market.Genesis, l api.SoldLease) string {
 	switch {
-	case l.Escrow.IsZero():
+	case l.Escrow.IsZero() && l.State != api.LeasePast:
 		return "-"
 	case l.Lost > 0:
 		return g.FormatAmount(l.Claimed) + ", " + g.FormatAmount(l.Lost) + " lost"

@@ -19,8 +19,8 @@ func newSpend(a *cli.App) *cobra.Command {
 		Short: "Show spending by day and key, against the limits",
 		Long: `Sums up the jobs of the last days by the UTC day and the key of their submission. SPENT is the cost of
 ended jobs, OPEN the highest further cost of open jobs, and SOL the approximate transaction fees of all. SPENT and OPEN
-count against the limits per day: buy.limits in config.yaml for the whole peer, and the limits of` +
-			" `starling peer key add` for each key.",
+count against the limits per day: buy.limits in config.yaml for the whole peer, and the limits of starling peer key add
+for each key.`,
 		Example: `  starling wallet spend
   starling wallet spend --days 30 -o json`,
 		Args: cli.ExactArgs(0),

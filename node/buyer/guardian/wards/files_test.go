@@ -86,7 +86,7 @@ func TestFilesComeFromAnyParticipant(t *testing.T) {
 	})
 }
 
-// Files of an earlier state are dropped, but those that the job or another one still needs.
+// A state replaces the files of the state before it. A file is dropped unless this or another job still has it.
 func TestFilesOfAnEarlierState(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
