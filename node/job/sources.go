@@ -68,6 +68,9 @@ func (j Job) Sources() []string {
 		seen[j.Rounds.Reduce.Module] = true
 		add(j.Rounds.Reduce.Inputs, 1)
 	}
+	for _, part := range j.ImageParts() {
+		seen[part] = true
+	}
 	return slices.Sorted(maps.Keys(seen))
 }
 
@@ -201,6 +204,10 @@ func checkBlobs(j Job, ps *problems) {
 			ps.add("blobs", "the contents of %.200q are missing", source)
 			continue
 		}
+		if strings.HasPrefix(source, PartScheme) && !b.isPart(source) {
+			ps.add("blobs", "%.200q: want a file of this SHA-256, with its size and without URLs", source)
+			continue
+		}
 		if b.Size < 0 || checkCID(b.CID) != nil {
 			ps.add("blobs", "the digest of %.200q is not a CIDv1 with SHA-256, or its size is negative", source)
 		} else if text := b.badURLs(source); text != "" {
@@ -313,6 +320,8 @@ func badSource(source string) string {
 		return "want one line of at most 4096 bytes"
 	case path.Base(source) == EngineSocket:
 		return Never["docker.sock"]
+	case strings.HasPrefix(source, PartScheme):
+		return PartScheme + " begins the parts of an image that was pushed: give a file with another name, or ./" + source
 	case IsURL(source):
 		return badURL(source)
 	case strings.HasPrefix(source, CIDScheme):
