@@ -1,5 +1,5 @@
-// Package fetch reads container images from registries on behalf of strangers, or from the parts that their buyer's peer
-// has, and writes them as archives that container engines load.
+// Package fetch reads container images from registries on behalf of strangers, or from the parts that their buyer's
+// peer has, and writes them as archives that container engines load.
 //
 // A stranger chooses the image's name, and thus the address of its registry and all further references. The address of
 // every socket is therefore checked after names are resolved:

@@ -102,7 +102,8 @@ func (c *Client) Open(
 // named reads the name of an image, and returns the way to its registry. The error is a *runtime.Failure.
 func (c *Client) named(image string) (name.Reference, *guarded, error) {
 	if images.IsPushed(image) {
-		return nil, nil, bad(images.Pushed+" is no registry: its images are named with a digest and come with the job", nil)
+		advice := images.Pushed + " is no registry: its images are named with a digest and come with the job"
+		return nil, nil, bad(advice, nil)
 	}
 	ref, err := name.ParseReference(image)
 	if err != nil {
