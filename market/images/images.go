@@ -16,6 +16,13 @@ type Patterns struct {
 // pattern is a pattern on the repository, the digest, or both.
 type pattern struct{ repository, digest string }
 
+// Pushed is the name of a registry in place of which a job names an image that no registry has: its files come from the
+// peer that commands the job. No host can have the name (RFC 6761). Buyers choose the rest of such a name.
+const Pushed = "pushed.invalid"
+
+// IsPushed reports whether an image's files come from the peer that commands the job.
+func IsPushed(ref string) bool { return strings.HasPrefix(ref, Pushed+"/") }
+
 const (
 	maxImagePatterns = 256
 	maxImagePattern  = 256
@@ -24,6 +31,9 @@ const (
 // Parse reads patterns of images: "docker.io/library/*" (one level), "ghcr.io/acme/**" (any depth), "alpine"
 // (Docker Hub's), "sha256:…" (one digest of any repository), "ghcr.io/acme/tool@sha256:…". Images that match deny are
 // refused. If allow is not empty, images that do not match it are refused, too.
+//
+// Of an image that a buyer pushed, allow selects only by the registry Pushed, "pushed.invalid/**", or the digest alone:
+// its buyer chose the rest of the name, so "*/acme/**" and "**" do not allow it.
 func Parse(allow, deny []string) (Patterns, error) {
 	var im Patterns
 	for _, l := range []struct {
@@ -117,10 +127,13 @@ func (im Patterns) Check(ref string) error {
 	name, digest, _ := strings.Cut(ref, "@")
 	repo := repository(name)
 	matches := func(p pattern) bool { return p.matches(repo, digest) }
+	allows := func(p pattern) bool {
+		return p.matches(repo, digest) && (!IsPushed(ref) || p.repository == "" || IsPushed(p.repository))
+	}
 	switch {
 	case slices.ContainsFunc(im.deny, matches):
 		return fmt.Errorf("this provider does not run image %.200s", ref)
-	case len(im.allow) > 0 && !slices.ContainsFunc(im.allow, matches):
+	case len(im.allow) > 0 && !slices.ContainsFunc(im.allow, allows):
 		return fmt.Errorf("image %.200s is not among those this provider runs", ref)
 	}
 	return nil

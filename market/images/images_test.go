@@ -71,6 +71,7 @@ func FuzzImages(f *testing.F) {
 	f.Add("alpine", "alpine@"+digest)
 	f.Add("ghcr.io/acme/**", "ghcr.io/acme/deep/tool@"+digest)
 	f.Add("*/x@"+digest, "localhost:5000/x")
+	f.Add("*/x", "pushed.invalid/x@"+digest)
 	f.Fuzz(func(t *testing.T, pattern, image string) {
 		im, err := images.Parse(nil, []string{pattern})
 		if err != nil {
@@ -78,8 +79,55 @@ func FuzzImages(f *testing.F) {
 		}
 		// What a pattern denies it allows, and the other way round: Check never depends on anything but the match.
 		allowed, err := images.Parse([]string{pattern}, nil)
-		if err != nil || (im.Check(image) == nil) == (allowed.Check(image) == nil) {
+		// Only of a pushed image fewer patterns allow than deny.
+		if err != nil || !images.IsPushed(image) && (im.Check(image) == nil) == (allowed.Check(image) == nil) ||
+			im.Check(image) == nil && allowed.Check(image) == nil {
 			t.Fatalf("%q of %q: %v", image, pattern, err)
 		}
 	})
+}
+
+// A buyer chooses the name of an image that it pushes: no name reaches a pattern that the operator wrote for a registry.
+func TestAttackPushedNames(t *testing.T) {
+	t.Parallel()
+	digest := "sha256:" + strings.Repeat("0a", 32)
+	names := []string{"alpine", "library/alpine", "acme/tool", "docker.io/library/alpine", "ghcr.io/acme/tool", "ghcr.io/acme/tool:v1",
+		"miners/x"}
+	for _, c := range []struct {
+		allow, deny []string
+		runs        bool
+	}{
+		{nil, nil, true},
+		{[]string{"docker.io/library/*", "ghcr.io/acme/**", "alpine"}, nil, false},
+		{[]string{"*/library/*", "*/acme/**", "*/*", "*/**", "*", "**"}, nil, false},
+		{[]string{"pushed.inval?d/**", "[p]ushed.invalid/**", "*.invalid/**"}, nil, false},
+		{[]string{"ghcr.io/acme/tool@" + digest, "**@" + digest}, nil, false},
+		{[]string{"sha256:" + strings.Repeat("0b", 32)}, nil, false},
+		{[]string{digest}, nil, true},
+		{[]string{"alpine", "pushed.invalid/**"}, nil, true},
+		{[]string{"pushed.invalid/**"}, []string{digest}, false},
+		{nil, []string{"pushed.invalid/**"}, false},
+		{nil, []string{"**"}, false},
+		{nil, []string{"*.invalid/**"}, false},
+	} {
+		im, err := images.Parse(c.allow, c.deny)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range names {
+			ref := images.Pushed + "/" + name + "@" + digest
+			if err := im.Check(ref); (err == nil) != c.runs {
+				t.Errorf("allow %v, deny %v: %s: %v", c.allow, c.deny, ref, err)
+			}
+		}
+	}
+	im, err := images.Parse([]string{"pushed.invalid/**"}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, ref := range []string{"alpine", "docker.io/pushed.invalid/x", "pushed.invalid", "pushed.invalid:5000/x", "x.pushed.invalid/x"} {
+		if im.Check(ref+"@"+digest) == nil || images.IsPushed(ref) {
+			t.Errorf("%s is taken for a pushed image", ref)
+		}
+	}
 }

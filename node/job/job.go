@@ -78,7 +78,7 @@ type Job struct {
 	// Module is the source of a WASI program. A source is a file path as the user wrote it, or "cid:" and a CID.
 	Module string `json:"module,omitempty"`
 	// Image is a container image, instead of Module. The peer that takes the job adds the digest that a name without
-	// one has then.
+	// one has then. The peer has the files of pushed.invalid/NAME@sha256:….
 	Image      string            `json:"image,omitempty"`
 	Entrypoint []string          `json:"entrypoint,omitempty"` // of a container, instead of the image's own
 	Args       []string          `json:"args,omitempty"`
@@ -112,7 +112,8 @@ type Job struct {
 	Probes    Probes    `json:"probes,omitempty"` // how shared units are detected
 	Payment   Payment   `json:"payment"`
 	Webhooks  []Webhook `json:"webhooks,omitempty"`
-	// Blobs are the contents of all sources, by source with {rank} filled in; nil until WithBlobs.
+	// Blobs are the contents of all sources, by source with {rank} filled in; nil until WithBlobs. The parts of a
+	// pushed image are there as image:SHA-256.
 	Blobs map[string]Blob `json:"blobs,omitempty"`
 }
 

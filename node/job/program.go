@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/images"
 	"github.com/starling-network/starling/node/runtime"
 )
 
@@ -127,6 +128,8 @@ func checkImage(ps *problems, image string) {
 		ps.add("spec.image", "%.120q is not a container image: a WASI program is given by module", image)
 	case err != nil:
 		ps.add("spec.image", "%v", err)
+	case images.IsPushed(image) && runtime.CheckImage(image) != nil:
+		ps.add("spec.image", "%.120q has no digest: name a pushed image as starling image push prints it", image)
 	}
 }
 

@@ -42,6 +42,10 @@ type Blob struct {
 // CIDScheme begins a source that names content instead of a file.
 const CIDScheme = "cid:"
 
+// PartScheme begins the sources of a pushed image's parts; the SHA-256 follows. Such sources are in Blobs alone, where
+// the peer that takes the job adds them.
+const PartScheme = "image:"
+
 // RankMark is replaced by the rank's number in an input's source.
 const RankMark = "{rank}"
 
@@ -68,7 +72,52 @@ func (j Job) Sources() []string {
 		seen[j.Rounds.Reduce.Module] = true
 		add(j.Rounds.Reduce.Inputs, 1)
 	}
+	for _, part := range j.ImageParts() {
+		seen[part] = true
+	}
 	return slices.Sorted(maps.Keys(seen))
+}
+
+// ImageParts lists the sources of the parts of the job's pushed image, sorted.
+func (j Job) ImageParts() (parts []string) {
+	if _, pushed := runtime.PushedDigest(j.Image); !pushed {
+		return nil
+	}
+	for source := range j.Blobs {
+		if strings.HasPrefix(source, PartScheme) {
+			parts = append(parts, source)
+		}
+	}
+	slices.Sort(parts)
+	return parts
+}
+
+// WithImageParts returns the job with the parts of its pushed image, the sizes by SHA-256, instead of those that it
+// had. It returns ErrInvalid if there are too many.
+func (j Job) WithImageParts(sizes map[string]int64) (Job, error) {
+	if len(sizes) > runtime.MaxImageParts {
+		return j, fmt.Errorf("%w: image: got %d parts, want at most %d", ErrInvalid, len(sizes), runtime.MaxImageParts)
+	}
+	blobs := maps.Clone(j.Blobs)
+	if blobs == nil {
+		blobs = map[string]Blob{}
+	}
+	maps.DeleteFunc(blobs, func(source string, _ Blob) bool { return strings.HasPrefix(source, PartScheme) })
+	for digest, size := range sizes {
+		c, err := sumCID(digest)
+		if err != nil {
+			return j, fmt.Errorf("%w: image: %w", ErrInvalid, err)
+		}
+		blobs[PartScheme+digest] = Blob{CID: c, Size: size}
+	}
+	j.Blobs = blobs
+	return j, nil
+}
+
+// isPart reports whether the content of a part's source is that of its digest.
+func (b Blob) isPart(source string) bool {
+	c, err := sumCID(strings.TrimPrefix(source, PartScheme))
+	return err == nil && c == b.CID && b.Size > 0 && !b.Tree && len(b.URLs) == 0
 }
 
 // In returns the job with its relative file paths taken from dir, as those of a job file are taken from where it lies.
@@ -201,6 +250,10 @@ func checkBlobs(j Job, ps *problems) {
 			ps.add("blobs", "the contents of %.200q are missing", source)
 			continue
 		}
+		if strings.HasPrefix(source, PartScheme) && !b.isPart(source) {
+			ps.add("blobs", "%.200q: want a file of this SHA-256, with its size and without URLs", source)
+			continue
+		}
 		if b.Size < 0 || checkCID(b.CID) != nil {
 			ps.add("blobs", "the digest of %.200q is not a CIDv1 with SHA-256, or its size is negative", source)
 		} else if text := b.badURLs(source); text != "" {
@@ -313,6 +366,8 @@ func badSource(source string) string {
 		return "want one line of at most 4096 bytes"
 	case path.Base(source) == EngineSocket:
 		return Never["docker.sock"]
+	case strings.HasPrefix(source, PartScheme):
+		return PartScheme + " begins the names of an image's parts: give the file as ./" + source
 	case IsURL(source):
 		return badURL(source)
 	case strings.HasPrefix(source, CIDScheme):

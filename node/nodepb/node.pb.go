@@ -329,7 +329,7 @@ type Workload struct {
 	Outputs    []string               `protobuf:"bytes,6,rep,name=outputs,proto3" json:"outputs,omitempty"`                          // absolute paths of writable directories
 	WallMillis uint64                 `protobuf:"varint,7,opt,name=wall_millis,json=wallMillis,proto3" json:"wall_millis,omitempty"` // 0: until the lease ends
 	Seed       uint64                 `protobuf:"varint,8,opt,name=seed,proto3" json:"seed,omitempty"`                               // not 0: fixed clock and seeded randomness
-	Image      string                 `protobuf:"bytes,9,opt,name=image,proto3" json:"image,omitempty"`                              // container image by digest, instead of module
+	Image      string                 `protobuf:"bytes,9,opt,name=image,proto3" json:"image,omitempty"`                              // container image by digest, instead of module; pushed.invalid/…@sha256:…: its files are image_parts
 	Entrypoint []string               `protobuf:"bytes,10,rep,name=entrypoint,proto3" json:"entrypoint,omitempty"`                   // instead of the image's own
 	WorkDir    string                 `protobuf:"bytes,11,opt,name=work_dir,json=workDir,proto3" json:"work_dir,omitempty"`          // where a container's program starts
 	Network    string                 `protobuf:"bytes,12,opt,name=network,proto3" json:"network,omitempty"`                         // "": none; "internet"
@@ -338,11 +338,14 @@ type Workload struct {
 	PullMillis uint64                 `protobuf:"varint,15,opt,name=pull_millis,json=pullMillis,proto3" json:"pull_millis,omitempty"` // how long fetching module, image and inputs may take; 0: until the lease ends
 	KeepMillis uint64                 `protobuf:"varint,16,opt,name=keep_millis,json=keepMillis,proto3" json:"keep_millis,omitempty"` // how long the buyer would like outputs and logs to be kept once it has ended; 0: it does not say
 	// Limits that its result may depend on, at most those of the lease; 0: the lease's.
-	MemoryMib     uint32       `protobuf:"varint,17,opt,name=memory_mib,json=memoryMib,proto3" json:"memory_mib,omitempty"`
-	DiskMib       uint32       `protobuf:"varint,18,opt,name=disk_mib,json=diskMib,proto3" json:"disk_mib,omitempty"`
-	Cluster       *ClusterPlan `protobuf:"bytes,19,opt,name=cluster,proto3" json:"cluster,omitempty"`              // it is a rank of a cluster, and finds the others over the overlay
-	Scratch       string       `protobuf:"bytes,20,opt,name=scratch,proto3" json:"scratch,omitempty"`              // absolute path of a directory that is writable, and that nobody keeps; "": none
-	ShmMib        uint32       `protobuf:"varint,21,opt,name=shm_mib,json=shmMib,proto3" json:"shm_mib,omitempty"` // size of a container's /dev/shm, at most the lease's memory; 0: half of that
+	MemoryMib uint32       `protobuf:"varint,17,opt,name=memory_mib,json=memoryMib,proto3" json:"memory_mib,omitempty"`
+	DiskMib   uint32       `protobuf:"varint,18,opt,name=disk_mib,json=diskMib,proto3" json:"disk_mib,omitempty"`
+	Cluster   *ClusterPlan `protobuf:"bytes,19,opt,name=cluster,proto3" json:"cluster,omitempty"`              // it is a rank of a cluster, and finds the others over the overlay
+	Scratch   string       `protobuf:"bytes,20,opt,name=scratch,proto3" json:"scratch,omitempty"`              // absolute path of a directory that is writable, and that nobody keeps; "": none
+	ShmMib    uint32       `protobuf:"varint,21,opt,name=shm_mib,json=shmMib,proto3" json:"shm_mib,omitempty"` // size of a container's /dev/shm, at most the lease's memory; 0: half of that
+	// Manifest, configuration and layers of an image that no registry has: at most 127 different files with their sizes,
+	// without URLs, which the provider fetches from the buyer's peer. An OCI digest is the digest in a CID.
+	ImageParts    []*Blob `protobuf:"bytes,22,rep,name=image_parts,json=imageParts,proto3" json:"image_parts,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -522,6 +525,13 @@ func (x *Workload) GetShmMib() uint32 {
 		return x.ShmMib
 	}
 	return 0
+}
+
+func (x *Workload) GetImageParts() []*Blob {
+	if x != nil {
+		return x.ImageParts
+	}
+	return nil
 }
 
 // Secrets are what only the provider that runs the workload may read. They
@@ -1938,7 +1948,7 @@ const file_node_nodepb_node_proto_rawDesc = "" +
 	"\x04path\x18\x02 \x01(\tR\x04path\"H\n" +
 	"\x06Output\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x12*\n" +
-	"\x04blob\x18\x02 \x01(\v2\x16.starling.node.v1.BlobR\x04blob\"\xf9\x05\n" +
+	"\x04blob\x18\x02 \x01(\v2\x16.starling.node.v1.BlobR\x04blob\"\xb2\x06\n" +
 	"\bWorkload\x12\x18\n" +
 	"\aruntime\x18\x01 \x01(\tR\aruntime\x12.\n" +
 	"\x06module\x18\x02 \x01(\v2\x16.starling.node.v1.BlobR\x06module\x12\x12\n" +
@@ -1967,7 +1977,9 @@ const file_node_nodepb_node_proto_rawDesc = "" +
 	"\bdisk_mib\x18\x12 \x01(\rR\adiskMib\x127\n" +
 	"\acluster\x18\x13 \x01(\v2\x1d.starling.node.v1.ClusterPlanR\acluster\x12\x18\n" +
 	"\ascratch\x18\x14 \x01(\tR\ascratch\x12\x17\n" +
-	"\ashm_mib\x18\x15 \x01(\rR\x06shmMib\x1a6\n" +
+	"\ashm_mib\x18\x15 \x01(\rR\x06shmMib\x127\n" +
+	"\vimage_parts\x18\x16 \x03(\v2\x16.starling.node.v1.BlobR\n" +
+	"imageParts\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xc7\x02\n" +
@@ -2140,33 +2152,34 @@ var file_node_nodepb_node_proto_depIdxs = []int32{
 	3,  // 4: starling.node.v1.Workload.inputs:type_name -> starling.node.v1.Input
 	7,  // 5: starling.node.v1.Workload.health:type_name -> starling.node.v1.HealthCheck
 	29, // 6: starling.node.v1.Workload.cluster:type_name -> starling.node.v1.ClusterPlan
-	20, // 7: starling.node.v1.Secrets.files:type_name -> starling.node.v1.Secrets.FilesEntry
-	21, // 8: starling.node.v1.Secrets.env:type_name -> starling.node.v1.Secrets.EnvEntry
-	8,  // 9: starling.node.v1.HealthCheck.command:type_name -> starling.node.v1.Command
-	9,  // 10: starling.node.v1.HealthCheck.http:type_name -> starling.node.v1.HTTPGet
-	1,  // 11: starling.node.v1.Execution.state:type_name -> starling.node.v1.ExecState
-	4,  // 12: starling.node.v1.Execution.outputs:type_name -> starling.node.v1.Output
-	0,  // 13: starling.node.v1.Execution.health:type_name -> starling.node.v1.Health
-	11, // 14: starling.node.v1.Execution.before:type_name -> starling.node.v1.SignedSnapshot
-	11, // 15: starling.node.v1.Execution.after:type_name -> starling.node.v1.SignedSnapshot
-	30, // 16: starling.node.v1.Execution.links:type_name -> starling.node.v1.Link
-	22, // 17: starling.node.v1.ExecRequest.start:type_name -> starling.node.v1.ExecRequest.Start
-	23, // 18: starling.node.v1.ExecRequest.stop:type_name -> starling.node.v1.ExecRequest.Stop
-	24, // 19: starling.node.v1.ExecRequest.status:type_name -> starling.node.v1.ExecRequest.Status
-	25, // 20: starling.node.v1.ExecRequest.pause:type_name -> starling.node.v1.ExecRequest.Pause
-	26, // 21: starling.node.v1.ExecRequest.resume:type_name -> starling.node.v1.ExecRequest.Resume
-	27, // 22: starling.node.v1.ExecRequest.seen:type_name -> starling.node.v1.ExecRequest.Seen
-	28, // 23: starling.node.v1.ExecRequest.members:type_name -> starling.node.v1.ExecRequest.Members
-	10, // 24: starling.node.v1.ExecReply.execution:type_name -> starling.node.v1.Execution
-	10, // 25: starling.node.v1.WatchItem.execution:type_name -> starling.node.v1.Execution
-	16, // 26: starling.node.v1.WatchItem.log:type_name -> starling.node.v1.LogChunk
-	5,  // 27: starling.node.v1.ExecRequest.Start.workload:type_name -> starling.node.v1.Workload
-	29, // 28: starling.node.v1.ExecRequest.Members.plan:type_name -> starling.node.v1.ClusterPlan
-	29, // [29:29] is the sub-list for method output_type
-	29, // [29:29] is the sub-list for method input_type
-	29, // [29:29] is the sub-list for extension type_name
-	29, // [29:29] is the sub-list for extension extendee
-	0,  // [0:29] is the sub-list for field type_name
+	2,  // 7: starling.node.v1.Workload.image_parts:type_name -> starling.node.v1.Blob
+	20, // 8: starling.node.v1.Secrets.files:type_name -> starling.node.v1.Secrets.FilesEntry
+	21, // 9: starling.node.v1.Secrets.env:type_name -> starling.node.v1.Secrets.EnvEntry
+	8,  // 10: starling.node.v1.HealthCheck.command:type_name -> starling.node.v1.Command
+	9,  // 11: starling.node.v1.HealthCheck.http:type_name -> starling.node.v1.HTTPGet
+	1,  // 12: starling.node.v1.Execution.state:type_name -> starling.node.v1.ExecState
+	4,  // 13: starling.node.v1.Execution.outputs:type_name -> starling.node.v1.Output
+	0,  // 14: starling.node.v1.Execution.health:type_name -> starling.node.v1.Health
+	11, // 15: starling.node.v1.Execution.before:type_name -> starling.node.v1.SignedSnapshot
+	11, // 16: starling.node.v1.Execution.after:type_name -> starling.node.v1.SignedSnapshot
+	30, // 17: starling.node.v1.Execution.links:type_name -> starling.node.v1.Link
+	22, // 18: starling.node.v1.ExecRequest.start:type_name -> starling.node.v1.ExecRequest.Start
+	23, // 19: starling.node.v1.ExecRequest.stop:type_name -> starling.node.v1.ExecRequest.Stop
+	24, // 20: starling.node.v1.ExecRequest.status:type_name -> starling.node.v1.ExecRequest.Status
+	25, // 21: starling.node.v1.ExecRequest.pause:type_name -> starling.node.v1.ExecRequest.Pause
+	26, // 22: starling.node.v1.ExecRequest.resume:type_name -> starling.node.v1.ExecRequest.Resume
+	27, // 23: starling.node.v1.ExecRequest.seen:type_name -> starling.node.v1.ExecRequest.Seen
+	28, // 24: starling.node.v1.ExecRequest.members:type_name -> starling.node.v1.ExecRequest.Members
+	10, // 25: starling.node.v1.ExecReply.execution:type_name -> starling.node.v1.Execution
+	10, // 26: starling.node.v1.WatchItem.execution:type_name -> starling.node.v1.Execution
+	16, // 27: starling.node.v1.WatchItem.log:type_name -> starling.node.v1.LogChunk
+	5,  // 28: starling.node.v1.ExecRequest.Start.workload:type_name -> starling.node.v1.Workload
+	29, // 29: starling.node.v1.ExecRequest.Members.plan:type_name -> starling.node.v1.ClusterPlan
+	30, // [30:30] is the sub-list for method output_type
+	30, // [30:30] is the sub-list for method input_type
+	30, // [30:30] is the sub-list for extension type_name
+	30, // [30:30] is the sub-list for extension extendee
+	0,  // [0:30] is the sub-list for field type_name
 }
 
 func init() { file_node_nodepb_node_proto_init() }

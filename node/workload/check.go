@@ -96,7 +96,7 @@ func checkProgram(w *nodepb.Workload, rt runtime.Runtime, h Host) error {
 	_, images := rt.(runtime.Images)
 	if !images {
 		switch {
-		case w.Image != "":
+		case w.Image != "" || len(w.ImageParts) > 0:
 			return Bad("runtime %q runs modules, not images", w.Runtime)
 		case len(w.Entrypoint) > 0 || w.WorkDir != "" || w.Network != "" || w.ShmMib > 0:
 			return Bad("entrypoint, work_dir, network and shm_mib are a container's; runtime %q has none", w.Runtime)
@@ -125,6 +125,9 @@ func checkProgram(w *nodepb.Workload, rt runtime.Runtime, h Host) error {
 		if err := h.AllowImage(w.Image); err != nil {
 			return Bad("image: %v", err)
 		}
+	}
+	if err := checkParts(w, rt); err != nil {
+		return err
 	}
 	switch runtime.Network(w.Network) {
 	case runtime.NetworkNone:

@@ -31,6 +31,9 @@ func image(program string) string {
 
 func (e *engine) module(image string) string {
 	name, _, _ := strings.Cut(image, "@")
+	if digest, pushed := runtime.PushedDigest(image); pushed { // the rest of its name is its buyer
+		name += "-" + digest
+	}
 	return filepath.Join(e.dir, filepath.Base(name))
 }
 

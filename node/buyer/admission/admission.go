@@ -64,22 +64,25 @@ type Holder interface {
 	Holds(key string, c cid.Cid) bool
 }
 
-// Admit refuses a job that cannot work, or whose files its key does not have. It returns a warning for its user. The
-// errors are ErrRefused and ErrFunds.
-func (b Rules) Admit(ctx context.Context, sub record.Submission) (warning string, err error) {
-	if err := b.check(ctx, sub.Spec); err != nil {
-		return "", err
+// Admit refuses a job that cannot work, or whose files its key does not have. It returns the job as Local does, with
+// the parts of a pushed image, and a warning for its user. The errors are ErrRefused and ErrFunds.
+func (b Rules) Admit(ctx context.Context, sub record.Submission) (spec job.Job, warning string, err error) {
+	if spec, err = b.withParts(b.Local(sub.Spec, sub.Key), sub.Key); err != nil {
+		return spec, "", err
 	}
-	if err := b.Held(sub.Spec, sub.Key); err != nil {
-		return "", err
+	if err := b.check(ctx, spec); err != nil {
+		return spec, "", err
 	}
-	if warning, err = b.carry(sub.Spec); err != nil {
-		return "", err
+	if err := b.Held(spec, sub.Key); err != nil {
+		return spec, "", err
 	}
-	if err := sub.Values.CheckFor(sub.Spec); err != nil {
-		return "", fmt.Errorf("%w: %w", record.ErrRefused, err)
+	if warning, err = b.carry(spec); err != nil {
+		return spec, "", err
 	}
-	return warning, nil
+	if err := sub.Values.CheckFor(spec); err != nil {
+		return spec, "", fmt.Errorf("%w: %w", record.ErrRefused, err)
+	}
+	return spec, warning, nil
 }
 
 // Local returns the job with marks on inputs by URL that this peer has too, and that the API key may read. Providers

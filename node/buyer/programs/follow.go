@@ -221,7 +221,7 @@ func (o observer) Reached(stage jobs.Stage, detail string) {
 	}
 }
 
-// grantInputs grants a provider access to the inputs of its workload.
+// grantInputs grants a provider access to the program and the inputs of its workload.
 func (c *Config) grantInputs(to peer.ID, w *nodepb.Workload) {
 	grant := func(bl *nodepb.Blob) {
 		if id, err := work.CID(bl); err == nil && !bl.Remote {
@@ -230,6 +230,9 @@ func (c *Config) grantInputs(to peer.ID, w *nodepb.Workload) {
 	}
 	if w.Module != nil {
 		grant(w.Module)
+	}
+	for _, part := range w.ImageParts {
+		grant(part)
 	}
 	for _, in := range w.Inputs {
 		grant(in.Blob)

@@ -52,6 +52,13 @@ func Workload(j Job, rank int) (*nodepb.Workload, error) {
 	if j.Cluster != nil {
 		clustered(j, rank, w)
 	}
+	for _, part := range spec.ImageParts() {
+		pb, err := pbSource(spec.Blobs[part])
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", part, err)
+		}
+		w.ImageParts = append(w.ImageParts, pb)
+	}
 	for _, in := range spec.Inputs {
 		b, ok := spec.Blobs[in.For(rank)]
 		if !ok {

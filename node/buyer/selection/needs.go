@@ -51,8 +51,12 @@ func Brought(spec job.Job) int64 {
 		}
 		return 0
 	}
+	var image int64
+	for _, part := range spec.ImageParts() {
+		image += bytes(part)
+	}
 	for rank := range int(spec.Count) {
-		size := bytes(spec.Module)
+		size := bytes(spec.Module) + image
 		for _, in := range spec.Inputs {
 			size += bytes(in.For(rank))
 		}

@@ -12,7 +12,9 @@ import (
 // maxModule bounds the module of a workload, bytes.
 const maxModule = 512 << 20
 
-// Program brings the image or the module of a workload. It stays after the end, so that the next start is fast.
+// Program brings the image or the module of a workload. It stays after the end, so that the next start is fast. So do
+// the parts of a pushed image, for the next image with the same layers; the store of blobs removes them when it needs
+// room.
 type Program struct {
 	Blobs workload.Blobs
 	From  executor.Files
@@ -22,6 +24,9 @@ var _ executor.Prestart = Program{}
 
 // Prestart implements executor.Prestart.
 func (p Program) Prestart(ctx context.Context, e *executor.Execution, l *executor.Launch) error {
+	if digest, pushed := runtime.PushedDigest(e.Work.Image); pushed {
+		return p.load(ctx, e, l, digest)
+	}
 	if images, ok := l.Runtime.(runtime.Images); ok {
 		e.Say("pulling " + e.Work.Image)
 		l.Spec.Image = e.Work.Image

@@ -85,7 +85,8 @@ func appendCID(to []cid.Cid, b *nodepb.Blob) []cid.Cid {
 	return to
 }
 
-// Needed returns the files that executions need: outputs of all executions, and programs and inputs of running ones.
+// Needed returns the files that executions need: outputs of all executions, programs and inputs of running ones, and
+// the parts of images that the container engine does not have yet.
 func Needed(all []*executor.Execution) map[cid.Cid]bool {
 	out := map[cid.Cid]bool{}
 	for _, e := range all {
@@ -96,6 +97,11 @@ func Needed(all []*executor.Execution) map[cid.Cid]bool {
 		}
 		if !s.State.Ended() {
 			need = append(appendCID(need, e.Work.Module), files(e)...)
+		}
+		if s.State == nodepb.ExecState_EXEC_STATE_PULLING {
+			for _, part := range e.Work.ImageParts {
+				need = appendCID(need, part)
+			}
 		}
 		for _, c := range need {
 			out[c] = true

@@ -50,6 +50,7 @@ var (
 	_ runtime.Gauger   = (*Runtime)(nil)
 	_ runtime.Dialer   = (*Runtime)(nil)
 	_ runtime.Images   = (*Runtime)(nil)
+	_ runtime.Loader   = (*Runtime)(nil)
 	_ runtime.Prober   = (*Runtime)(nil)
 	_ runtime.Volumer  = (*Runtime)(nil)
 
@@ -225,6 +226,13 @@ func (r *Runtime) Pull(
 	ctx context.Context, ref string, auth *runtime.RegistryAuth, progress func(done, total int64),
 ) error {
 	return r.images.Pull(ctx, ref, auth, progress)
+}
+
+// Load gives a pushed image to the engine, of its parts.
+func (r *Runtime) Load(
+	ctx context.Context, ref string, parts runtime.Parts, progress func(done, total int64),
+) error {
+	return r.images.Load(ctx, ref, parts, progress)
 }
 
 // MakeVolume makes dir a volume for the writable mounts of one execution. It returns runtime.ErrNoVolume if this

@@ -43,6 +43,7 @@ type world struct {
 	image    string // public
 	private  string // requires the password
 	work     running
+	price    []string // flags of a job
 }
 
 // Run runs the scenario. The rows are the observations. It returns an error if the scenario failed to run,
@@ -51,7 +52,7 @@ func Run(ctx context.Context, o scenarios.Options) (rows []scenarios.Row, err er
 	if err := engine.Available(); err != nil {
 		return nil, err
 	}
-	w := &world{Options: o}
+	w := &world{Options: o, price: []string{"--max-price", "1", "--budget", "0.5"}}
 	defer func() { err = errors.Join(err, w.close()) }()
 	if err := w.start(ctx); err != nil {
 		return nil, err
@@ -78,6 +79,12 @@ func (w *world) steps() []scenarios.Step {
 		{What: "a light client: exec, a terminal, files and a port of a container", Run: w.light},
 		{What: "an engine is killed and restarts: the rank is lost and moves", Run: faults.engineKilled},
 		{What: "an engine is stopped: the rank is lost and moves", Run: faults.engineStopped},
+	}
+	if _, err := exec.LookPath("docker"); err != nil {
+		w.Say("an image of no registry is not shown: docker is not installed (Debian: docker.io)")
+	} else {
+		const what = "an image of the buyer's docker, which no registry has: run stores it on the peer"
+		all = append(all, scenarios.Step{What: what, Run: w.pushed})
 	}
 	if w.gpus {
 		all = append(all, scenarios.Step{What: "simulated GPUs are marked as simulated everywhere", Run: w.simulated})

@@ -1,15 +1,11 @@
 package jobcmd
 
 import (
-	"context"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/starling-network/starling/cmd/internal/cli"
-	"github.com/starling-network/starling/cmd/internal/cli/jobcmd/userdocker"
-	"github.com/starling-network/starling/node/job"
-	"github.com/starling-network/starling/node/runtime"
 )
 
 // flagOfProgram adds a hint to the error of an unknown flag behind the program's name.
@@ -29,13 +25,4 @@ func pinned(a *cli.App, image, now string) string {
 		a.Say("image %s is %s now", name, digest)
 	}
 	return now
-}
-
-// unresolved adds a hint to the error of a peer that found no image under a job's name.
-func unresolved(a *cli.App, ctx context.Context, spec job.Job, err error) error {
-	if spec.Image == "" || !strings.Contains(err.Error(), "spec.image: ") {
-		return err
-	}
-	refused := strings.Contains(err.Error(), runtime.ErrCredentials.Error())
-	return cli.WithHint(err, "%s", userdocker.Hint(ctx, a.Getenv, spec.Image, refused))
 }

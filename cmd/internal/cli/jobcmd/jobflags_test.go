@@ -1,9 +1,6 @@
 package jobcmd
 
 import (
-	"errors"
-	"os"
-	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
@@ -14,7 +11,6 @@ import (
 	"github.com/starling-network/starling/cmd/internal/cli/clitest"
 	"github.com/starling-network/starling/node/job"
 	"github.com/starling-network/starling/node/job/jobfile"
-	"github.com/starling-network/starling/node/runtime"
 )
 
 // The flags of a job, through the command line, make what the job package reads of them.
@@ -83,40 +79,5 @@ func TestFlagsOfDocker(t *testing.T) {
 		if code != int(cli.ExitUsage) || !strings.Contains(text, want) {
 			t.Errorf("%s: exit code %d, got %q, want %q", line, code, text, want)
 		}
-	}
-}
-
-// The name of an image that no registry has leads to the commands that push it, and that of an image that a registry
-// refuses to credentials too. An image of the local engine is named with its size.
-func TestImageWithoutRegistry(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	docker := "#!/bin/sh\n[ \"$5\" = app:1 ] && echo 432013312\n"
-	if err := os.WriteFile(filepath.Join(dir, "docker"), []byte(docker), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	a := &cli.App{Getenv: func(name string) string { return map[string]string{"PATH": dir}[name] }}
-	const absent = "job refused: spec.image: app:1: not found in the registry"
-	refused := "job refused: spec.image: app:1: " + runtime.ErrCredentials.Error() + ": give the job registryAuth"
-	for _, x := range []struct {
-		image, err string
-		want       []string
-		not        string
-	}{
-		{"app:1", absent, []string{"docker tag app:1 ", "only on this computer, 412.0 MiB"}, "registry-auth"},
-		{"app:2", absent, []string{"docker tag app:2 ", "if app:2 is only on"}, "registry-auth"},
-		{"app:1", refused, []string{"--registry-auth docker", "docker tag app:1 ", "412.0 MiB"}, "is only on"},
-		{"app:2", refused, []string{"--registry-auth docker", "docker tag app:2 "}, "MiB"},
-	} {
-		hint := cli.Explain(unresolved(a, t.Context(), job.Job{Image: x.image}, errors.New(x.err))).Hint
-		for _, want := range x.want {
-			if !strings.Contains(hint, want) || strings.Contains(hint, x.not) {
-				t.Errorf("%s, %s: hint %q, want %q and not %q", x.image, x.err, hint, want, x.not)
-			}
-		}
-	}
-	other := errors.New("job refused: spec.count: too many")
-	if hint := cli.Explain(unresolved(a, t.Context(), job.Job{Image: "app:1"}, other)).Hint; hint != "" {
-		t.Errorf("hint %q of another error", hint)
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/cmd/internal/cli"
+	"github.com/starling-network/starling/cmd/internal/cli/imagecmd"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/node/api"
 	"github.com/starling-network/starling/node/buyer/record"
@@ -79,7 +80,7 @@ func quote(a *cli.App, ctx context.Context, spec job.Job) error {
 	a.WarnTrust(ctx, client)
 	q, err := api.QuoteJob.Call(ctx, client, api.Quote{Body: sub})
 	if err != nil {
-		return unresolved(a, ctx, spec, err)
+		return imagecmd.NoImage(spec, err)
 	}
 	if q.Image != "" {
 		spec.Image = pinned(a, spec.Image, q.Image)

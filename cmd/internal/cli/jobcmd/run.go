@@ -6,11 +6,11 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/starling-network/starling/cmd/internal/cli"
+	"github.com/starling-network/starling/cmd/internal/cli/imagecmd"
 	"github.com/starling-network/starling/cmd/internal/cli/jobcmd/sources"
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/node/api"
@@ -115,8 +115,8 @@ func NewRun(a *cli.App) *cobra.Command {
 		Short: "Run a program on other peers",
 		Long: `Orders leases, runs MODULE (a WASI program) or IMAGE (a container image) on all of them with ARGS,
 meters and pays. If IMAGE has a tag and no digest, as debian:12, the tag is resolved once, when the job is
-submitted; --dry-run shows its digest. IMAGE is one of a registry: an image that only your docker has must be pushed
-to a registry first.` + followLong + `
+submitted; --dry-run shows its digest. If no registry has IMAGE and this computer's docker does, it is stored on the
+peer as starling image push does, and providers of the job get it from there.` + followLong + `
 
 A WASI program runs in a process of its own, which Linux confines beside the program's sandbox. It has the job's files,
 no sockets and no other program. A container has no network access without --network internet, and its HEALTHCHECK is
@@ -283,7 +283,7 @@ func HandIn(a *cli.App, ctx context.Context, spec job.Job, o SubmitOptions) (c *
 		}
 		j, err := c.Submit(ctx, spec, values, hex.EncodeToString(key[:]))
 		if err != nil {
-			return j, unresolved(a, ctx, spec, fmt.Errorf("submitting job %s: %w", spec.Name, err))
+			return j, fmt.Errorf("submitting job %s: %w", spec.Name, err)
 		}
 		pinned(a, spec.Image, j.Spec.Image)
 		if o.Detach {
@@ -291,7 +291,12 @@ func HandIn(a *cli.App, ctx context.Context, spec job.Job, o SubmitOptions) (c *
 		}
 		return j, nil
 	}
-	j, err = submit()
+	if j, err = submit(); err != nil {
+		if spec, err = imagecmd.LocalImage(ctx, a, c, spec, err); err != nil {
+			return c, g, j, err
+		}
+		j, err = submit()
+	}
 	if err == nil && wanted && (j.Outcome == record.Failed || j.State == record.Failed) && !j.Detached.Engaged {
 		a.Say("warning: job %s found no guardians, and stays in the history as failed: %s", j.ID, j.Reason)
 		a.Say("warning: the job is submitted again without guardians: it runs only while the peer that it " +
@@ -300,45 +305,6 @@ func HandIn(a *cli.App, ctx context.Context, spec job.Job, o SubmitOptions) (c *
 		j, err = submit()
 	}
 	return c, g, j, err
-}
-
-// guardiansOfDetached is the number of guardians of a detached job that sets none.
-const guardiansOfDetached = 3
-
-// untilHeld waits until the job runs without this computer, or has ended.
-func untilHeld(a *cli.App, ctx context.Context, c *api.Client, j record.Job) (record.Job, error) {
-	if j.Detached == nil {
-		return j, nil
-	}
-	p := a.Progress()
-	defer p.Clear()
-	for {
-		var err error
-		if j, err = api.GetJob.Call(ctx, c, api.ByID{ID: j.ID}); err != nil {
-			return j, fmt.Errorf("handing job %s to its guardians: %w", j.ID, err)
-		}
-		switch {
-		case j.Outcome != "" || j.State.Ended():
-			return j, nil
-		case j.Detached.Held:
-			p.Clear()
-			a.Say("%d guardians hold the job: it runs without this computer", len(j.Detached.Guardians))
-			return j, nil
-		case !j.Detached.Engaged:
-			p.Status("job %s: finding %d guardians", j.ID, j.Spec.Guardians)
-		case j.State != record.Running:
-			p.Status("job %s: taking %d leases", j.ID, j.Spec.Count)
-		default:
-			p.Status("job %s: handing it to its guardians", j.ID)
-		}
-		select {
-		case <-ctx.Done():
-			return j, &cli.Error{Code: cli.ExitFailed,
-				Err: fmt.Errorf("job %s is not held by its guardians yet; it needs the peer that it was given to",
-					j.ID), Hint: "starling why " + j.ID}
-		case <-time.After(100 * time.Millisecond):
-		}
-	}
 }
 
 // Submitted follows a submitted job according to the options.

@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"github.com/starling-network/starling/cmd/internal/cli"
-	"github.com/starling-network/starling/cmd/internal/cli/jobcmd/userdocker"
+	"github.com/starling-network/starling/cmd/internal/cli/imagecmd"
 	"github.com/starling-network/starling/node/api"
 	"github.com/starling-network/starling/node/job"
 	"github.com/starling-network/starling/node/runtime"
@@ -56,7 +56,7 @@ func login(a *cli.App, ctx context.Context, j job.Job, v *job.Values) (err error
 	case r == nil:
 		return nil
 	case r.Docker:
-		v.Username, v.Password, err = userdocker.Login(ctx, a.Getenv, j.Image)
+		v.Username, v.Password, err = imagecmd.Login(ctx, a, j.Image)
 	default:
 		var b []byte
 		b, err = secret(a, r.PasswordFrom)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/starling-network/starling/cmd/internal/cli"
 	"github.com/starling-network/starling/cmd/internal/cli/clustercmd"
+	"github.com/starling-network/starling/cmd/internal/cli/imagecmd"
 	"github.com/starling-network/starling/cmd/internal/cli/jobcmd"
 	"github.com/starling-network/starling/cmd/internal/cli/livecmd"
 	"github.com/starling-network/starling/cmd/internal/cli/marketcmd"
@@ -32,6 +33,7 @@ var Commands = []func(*cli.App) *cobra.Command{
 	livecmd.NewCp,
 	jobcmd.NewStop,
 	newJob,
+	imagecmd.NewImage,
 	clustercmd.NewCluster,
 	peercmd.NewInit,
 	peercmd.NewUp,

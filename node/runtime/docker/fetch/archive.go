@@ -59,7 +59,7 @@ func (i *Image) writeLayers(
 			sizes[l.Digest], total = -1, total+l.Size
 		}
 	}
-	i.guarded.left.Add(total)
+	i.source.expect(total)
 	done := int64(0)
 	tell := func(n int64) {
 		if done += n; progress != nil {
@@ -86,7 +86,10 @@ func (i *Image) writeLayer(ctx context.Context, t *tar.Writer, l layer, limit in
 	if err := t.WriteHeader(&h); err != nil {
 		return 0, err
 	}
-	b := i.blob(ctx, l.Descriptor)
+	b, err := i.source.layer(ctx, l.Descriptor)
+	if err != nil {
+		return 0, i.source.failed(ctx, err)
+	}
 	defer b.Close()
 	m := newMeter(limit)
 	defer m.stop()
@@ -111,10 +114,7 @@ func (i *Image) writeLayer(ctx context.Context, t *tar.Writer, l layer, limit in
 			break
 		}
 		if err != nil {
-			if ctx.Err() != nil {
-				return 0, context.Cause(ctx)
-			}
-			return 0, clean(ctx, sorted(err, unreachable), nil)
+			return 0, i.source.failed(ctx, err)
 		}
 	}
 	if got := fmt.Sprintf("%x", packed.Sum(nil)); got != l.Digest.Hex {

@@ -38,10 +38,10 @@ type blob struct {
 	cancel context.CancelCauseFunc // of the request
 }
 
-func (i *Image) blob(ctx context.Context, d v1.Descriptor) *blob {
-	r := i.repo
-	url := fmt.Sprintf("%s://%s/v2/%s/blobs/%s", r.Scheme(), r.RegistryStr(), r.RepositoryStr(), d.Digest)
-	return &blob{ctx: ctx, client: i.client, url: url, size: d.Size}
+func (r *repository) blob(ctx context.Context, d v1.Descriptor) *blob {
+	n := r.name
+	url := fmt.Sprintf("%s://%s/v2/%s/blobs/%s", n.Scheme(), n.RegistryStr(), n.RepositoryStr(), d.Digest)
+	return &blob{ctx: ctx, client: r.client, url: url, size: d.Size}
 }
 
 func (b *blob) Read(p []byte) (int, error) {
@@ -55,7 +55,7 @@ func (b *blob) Read(p []byte) (int, error) {
 		if n > 0 {
 			return n, nil
 		}
-		b.Close()
+		_ = b.Close()
 		var answer *transport.Error
 		if b.ctx.Err() != nil || errors.As(err, &answer) && !answer.Temporary() || errors.Is(err, errTooMuch) ||
 			refused(err) {
@@ -121,10 +121,11 @@ func (b *blob) open() error {
 }
 
 // Close ends the connection that there may be.
-func (b *blob) Close() {
+func (b *blob) Close() error {
 	if b.body != nil {
 		b.cancel(nil)
 		_ = b.body.Close()
 		b.body = nil
 	}
+	return nil
 }

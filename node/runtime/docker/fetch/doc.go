@@ -1,5 +1,5 @@
-// Package fetch reads container images from registries on behalf of strangers and writes them as archives that
-// container engines load.
+// Package fetch reads container images from registries on behalf of strangers, or from the parts that their buyer's
+// peer has, and writes them as archives that container engines load.
 //
 // A stranger chooses the image's name, and thus the address of its registry and all further references. The address of
 // every socket is therefore checked after names are resolved:
@@ -17,6 +17,9 @@
 // ones) are refused.
 //
 // A broken transfer is resumed at its break.
+//
+// The files of a pushed image (OpenParts) pass the same checks. They must be exactly the files of its manifest, with
+// their sizes.
 //
 // A buyer's peer uses the same rules to get the digest of a tag (Resolve): its API's users may name any registry too.
 package fetch

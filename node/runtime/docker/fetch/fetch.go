@@ -18,12 +18,13 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 
+	"github.com/starling-network/starling/market/images"
 	"github.com/starling-network/starling/node/runtime"
 )
 
 const (
 	// maxLayers is how many an engine can stack.
-	maxLayers = 125
+	maxLayers = runtime.MaxImageParts - 2
 	// maxCause bounds the part of a stranger's text in a log, bytes.
 	maxCause = 1 << 10
 )
@@ -67,9 +68,7 @@ type Image struct {
 	media    string // of the manifest
 	manifest []byte
 	layers   []layer
-	repo     name.Repository
-	guarded  *guarded
-	client   *http.Client
+	source   source
 }
 
 // layer is one of an image, the lowest first.
@@ -102,6 +101,10 @@ func (c *Client) Open(
 
 // named reads the name of an image, and returns the way to its registry. The error is a *runtime.Failure.
 func (c *Client) named(image string) (name.Reference, *guarded, error) {
+	if images.IsPushed(image) {
+		advice := images.Pushed + " is no registry: its images are named with a digest and come with the job"
+		return nil, nil, bad(advice, nil)
+	}
 	ref, err := name.ParseReference(image)
 	if err != nil {
 		return nil, nil, bad("malformed name", err)
@@ -136,7 +139,7 @@ func (g *guarded) open(
 			return bad("the registry has no image for "+platform+" under this digest", err)
 		})
 	}
-	i := &Image{repo: d.Context(), guarded: g, client: &http.Client{Transport: tr}}
+	i := &Image{source: &repository{d.Context(), g, &http.Client{Transport: tr}}}
 	if i.manifest, err = found.RawManifest(); err != nil {
 		return nil, sorted(err, other)
 	}
@@ -147,14 +150,14 @@ func (g *guarded) open(
 	if err != nil {
 		return nil, sorted(err, other)
 	}
-	i.media = string(media)
 	m, err := found.Manifest()
 	if err != nil {
 		return nil, sorted(err, other)
 	}
-	if err := i.read(m, limit); err != nil {
+	if err := checkManifest(m, limit); err != nil {
 		return nil, err
 	}
+	i.describe(Manifest{m.Config, m.Layers, string(media)})
 	if i.JSON, err = found.RawConfigFile(); err != nil {
 		return nil, sorted(err, other)
 	}
@@ -180,31 +183,36 @@ func (g *guarded) transport(
 	return tr, nil
 }
 
-// read reads the layers from a manifest, before any is requested.
-func (i *Image) read(m *v1.Manifest, limit int64) error {
+// checkManifest holds a manifest to the limits, before any file in it is requested.
+func checkManifest(m *v1.Manifest, limit int64) error {
 	if len(m.Layers) > maxLayers {
 		return bad(fmt.Sprintf("layers: got %d, want at most %d", len(m.Layers), maxLayers), nil)
 	}
-	i.Config = m.Config.Digest
+	var sum int64
 	for _, l := range append([]v1.Descriptor{m.Config}, m.Layers...) {
 		switch {
 		case len(l.URLs) > 0 || !l.MediaType.IsDistributable():
 			return bad("layers outside the registry", nil)
 		case l.Digest.Algorithm != "sha256" || l.Size < 0:
 			return bad("malformed manifest", nil)
-		case l.Size > limit-i.Bytes:
+		case l.Size > limit-sum:
 			return bad(fmt.Sprintf("layers: over %d MiB", limit>>20), nil)
 		}
-		i.Bytes += l.Size
+		sum += l.Size
 	}
-	i.Bytes -= m.Config.Size
 	if m.Config.Size > spare {
 		return bad("configuration: too large", nil)
 	}
+	return nil
+}
+
+// describe takes the files of a checked manifest.
+func (i *Image) describe(m Manifest) {
+	i.media, i.Config = m.Media, m.Config.Digest
 	for _, l := range m.Layers {
 		i.layers = append(i.layers, layer{Descriptor: l})
+		i.Bytes += l.Size
 	}
-	return nil
 }
 
 // pair reads the digest of each unpacked layer from the configuration.
@@ -227,7 +235,7 @@ func (i *Image) pair() error {
 }
 
 // Close ends its connections.
-func (i *Image) Close() { i.guarded.inner.CloseIdleConnections() }
+func (i *Image) Close() { i.source.close() }
 
 // passing reports whether a failed request may soon succeed. A request that this package refused does not.
 func passing(err error) bool {

@@ -11,6 +11,7 @@ import (
 	"github.com/distribution/reference"
 	"github.com/docker/docker/api/types/image"
 
+	"github.com/starling-network/starling/market/images"
 	"github.com/starling-network/starling/node/runtime"
 	"github.com/starling-network/starling/node/runtime/docker/engine"
 	"github.com/starling-network/starling/node/runtime/docker/fetch"
@@ -96,10 +97,10 @@ func (m *Images) Config(ctx context.Context, ref string) (Config, error) {
 }
 
 // inspect finds an image on the shelf, or an image that the engine has under that digest, for example after a pull by
-// its operator.
+// its operator. A pushed image is only on the shelf.
 func (m *Images) inspect(ctx context.Context, name string) (found image.InspectResponse, tag string, err error) {
 	tag = shelf.Tag(name)
-	if found, err = m.engine.ImageInspect(ctx, tag); engine.Absent(err) {
+	if found, err = m.engine.ImageInspect(ctx, tag); engine.Absent(err) && !images.IsPushed(name) {
 		tag = ""
 		found, err = m.engine.ImageInspect(ctx, name)
 	}

@@ -17,11 +17,30 @@ import (
 	"github.com/starling-network/starling/node/runtime/docker/shelf"
 )
 
+// opening returns an image by its canonical name, with verified manifest and configuration.
+type opening func(ctx context.Context, name string) (*fetch.Image, error)
+
 // Pull downloads the image from its registry (package fetch) and gives it to the engine, which downloads nothing
 // itself. Bytes are compressed ones.
 func (m *Images) Pull(
 	ctx context.Context, ref string, auth *runtime.RegistryAuth, progress func(done, total int64),
 ) error {
+	return m.bring(ctx, ref, progress, func(ctx context.Context, name string) (*fetch.Image, error) {
+		return m.fetch.Open(ctx, name, auth, m.engine.Platform, m.max)
+	})
+}
+
+// Load gives a pushed image to the engine as Pull does, with the bytes of its parts.
+func (m *Images) Load(
+	ctx context.Context, ref string, parts runtime.Parts, progress func(done, total int64),
+) error {
+	return m.bring(ctx, ref, progress, func(ctx context.Context, name string) (*fetch.Image, error) {
+		return fetch.OpenParts(ctx, name, parts, m.max)
+	})
+}
+
+// bring gives an image to the engine unless the engine has it. One caller at a time does so.
+func (m *Images) bring(ctx context.Context, ref string, progress func(done, total int64), open opening) error {
 	name, err := Canonical(ref)
 	if err != nil {
 		return err
@@ -35,10 +54,10 @@ func (m *Images) Pull(
 		return err
 	}
 	defer done()
-	if m.Has(ctx, ref) { // another caller has pulled it
+	if m.Has(ctx, ref) { // another caller has brought it
 		return nil
 	}
-	err = m.pull(ctx, name, auth, progress)
+	err = m.take(ctx, name, progress, open)
 	var f *runtime.Failure
 	switch {
 	case errors.As(err, &f):
@@ -49,10 +68,8 @@ func (m *Images) Pull(
 	return nil
 }
 
-func (m *Images) pull(
-	ctx context.Context, name string, auth *runtime.RegistryAuth, progress func(done, total int64),
-) error {
-	img, err := m.fetch.Open(ctx, name, auth, m.engine.Platform, m.max)
+func (m *Images) take(ctx context.Context, name string, progress func(done, total int64), open opening) error {
+	img, err := open(ctx, name)
 	if err != nil {
 		return err
 	}

@@ -2,13 +2,15 @@ package userdocker
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"os/exec"
+	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
-
-	"github.com/starling-network/starling/p2p/stream"
 )
 
 // imagePatience bounds the search for an image in the engine.
@@ -18,17 +20,42 @@ const imagePatience = 5 * time.Second
 var variables = []string{"PATH", "HOME", "XDG_RUNTIME_DIR", "DOCKER_HOST", "DOCKER_CONTEXT", "DOCKER_CONFIG",
 	"DOCKER_CERT_PATH", "DOCKER_TLS_VERIFY"}
 
-// Image returns the size of an image in the user's container engine, bytes. The program `docker` finds the engine: by
-// DOCKER_HOST, by a context, or as podman's program of that name does. ok is false if the engine does not have the
-// image, does not answer or is not there.
-func Image(ctx context.Context, env Env, image string) (size int64, ok bool) {
-	program, ok := findProgram(env, "docker")
-	if !ok || strings.HasPrefix(image, "-") {
-		return 0, false
-	}
+// Found is an image of the user's container engine.
+type Found struct {
+	ID   string
+	Size int64 // bytes
+}
+
+// Image finds an image in the user's container engine. The program `docker` finds the engine: by DOCKER_HOST, by a
+// context, or as podman's program of that name does. ok is false if the engine does not have the image, does not answer
+// or is not there.
+func Image(ctx context.Context, env Env, image string) (found Found, ok bool) {
 	ctx, cancel := context.WithTimeout(ctx, imagePatience)
 	defer cancel()
-	c := exec.CommandContext(ctx, program, "image", "inspect", "--format", "{{.Size}}", image)
+	c, ok := command(ctx, env, "image", "inspect", "--format", "{{.Id}} {{.Size}}", image)
+	if !ok || strings.HasPrefix(image, "-") {
+		return found, false
+	}
+	out, err := c.Output()
+	if err != nil {
+		return found, false
+	}
+	id, size, ok := strings.Cut(strings.TrimSpace(string(out)), " ")
+	found.ID = id
+	found.Size, err = strconv.ParseInt(size, 10, 64)
+	return found, ok && err == nil && found.Size >= 0 && imageID().MatchString(id)
+}
+
+// imageID matches the ID of an image.
+var imageID = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^(sha256:)?[0-9a-f]{64}$`) })
+
+// command is a call of the user's docker. ok is false if there is none.
+func command(ctx context.Context, env Env, args ...string) (c *exec.Cmd, ok bool) {
+	program, ok := findProgram(env, "docker")
+	if !ok {
+		return nil, false
+	}
+	c = exec.CommandContext(ctx, program, args...)
 	c.WaitDelay = time.Second // its children may hold its output open
 	c.Env = []string{}
 	for _, name := range variables {
@@ -36,31 +63,70 @@ func Image(ctx context.Context, env Env, image string) (size int64, ok bool) {
 			c.Env = append(c.Env, name+"="+value)
 		}
 	}
-	out, err := c.Output()
-	if err != nil {
-		return 0, false
-	}
-	size, err = strconv.ParseInt(strings.TrimSpace(string(out)), 10, 64)
-	return size, err == nil && size >= 0
+	return c, true
 }
 
-// Hint is the advice about an image that no registry gave: how providers can get it. refused means that the registry
-// refused the request. The image may then be a private one there, or one of this computer alone: the advice has both.
-func Hint(ctx context.Context, env Env, image string, refused bool) string {
-	size, here := Image(ctx, env, image)
-	push := fmt.Sprintf("docker tag %s REGISTRY/NAME:TAG && docker push REGISTRY/NAME:TAG", image)
-	login := fmt.Sprintf("if the registry has %s, give your docker login with --registry-auth docker "+
-		"(registryAuth: docker in a job file)", image)
-	switch {
-	case refused && here:
-		return fmt.Sprintf("%s; docker on this computer has an image of this name too, %s: to run that, push it to a "+
-			"registry: %s", login, stream.Size(size), push)
-	case refused:
-		return fmt.Sprintf("%s; if only a computer of yours has it, push it to a registry: %s", login, push)
-	case here:
-		return fmt.Sprintf("%s is only on this computer, %s, and providers get images from registries: push it: %s",
-			image, stream.Size(size), push)
+// Save reads an image of the user's container engine, by its ID, as an archive. The caller closes it: Close returns the
+// error of docker.
+func Save(ctx context.Context, env Env, id string) (io.ReadCloser, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	c, ok := command(ctx, env, "image", "save", id)
+	if !ok {
+		cancel()
+		return nil, errors.New("docker is not on the PATH")
 	}
-	return fmt.Sprintf("providers get images from registries: if %s is only on a computer of yours, push it: %s", image,
-		push)
+	s := &saving{cmd: c, said: &bounded{most: maxSaid}, cancel: cancel}
+	c.Stderr = s.said
+	out, err := c.StdoutPipe()
+	if err == nil {
+		err = c.Start()
+	}
+	if err != nil {
+		cancel()
+		return nil, fmt.Errorf("running docker: %w", err)
+	}
+	s.ReadCloser = out
+	return s, nil
+}
+
+// maxSaid bounds the text of docker's error, bytes.
+const maxSaid = 4 << 10
+
+// saving is the output of a running docker.
+type saving struct {
+	io.ReadCloser
+	cmd    *exec.Cmd
+	said   *bounded
+	cancel context.CancelFunc
+	ended  bool // the output was read to its end
+}
+
+func (s *saving) Read(b []byte) (int, error) {
+	n, err := s.ReadCloser.Read(b)
+	s.ended = s.ended || err == io.EOF
+	return n, err
+}
+
+// Close ends docker. It returns docker's error if the output was read to its end.
+func (s *saving) Close() error {
+	if !s.ended {
+		s.cancel()
+	}
+	err := s.cmd.Wait()
+	s.cancel()
+	if err == nil || !s.ended {
+		return nil
+	}
+	return fmt.Errorf("%w: %s", err, strings.TrimSpace(s.said.buf.String()))
+}
+
+// Hint is the advice about an image that no registry gave. refused means that the registry refused the request. The
+// image may then be a private one there, or one of a computer alone: the advice has both.
+func Hint(image string, refused bool) string {
+	push := fmt.Sprintf("on the computer whose docker has %s, starling image push stores it on your peer", image)
+	if refused {
+		return fmt.Sprintf("if the registry has %s, give your docker login with --registry-auth docker "+
+			"(registryAuth: docker in a job file); %s", image, push)
+	}
+	return "check the image's name; " + push
 }
