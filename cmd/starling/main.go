@@ -9,6 +9,7 @@ import (
 	"github.com/starling-network/starling/node/runtime/agent"
 	"github.com/starling-network/starling/node/runtime/docker/guard"
 	"github.com/starling-network/starling/node/runtime/gauge"
+	"github.com/starling-network/starling/node/runtime/sftpd"
 	"github.com/starling-network/starling/node/runtime/wasm"
 )
 
@@ -17,5 +18,6 @@ func main() {
 	agent.Main()     // returns unless this process is a cluster's remote shell inside a container
 	guard.Main()     // returns unless this process is the first of a container
 	gauge.Main()     // returns unless it computes a probe inside one
+	sftpd.Main()     // returns unless it serves the files inside one
 	os.Exit(cli.Main(os.Args[1:], os.Stdin, os.Stdout, os.Stderr, rooms.Commands))
 }

@@ -145,6 +145,10 @@ const StopFile = ControlDir + "/stop"
 // ControlDir is the guest directory that the runtime keeps for itself. No mount may lie at or in it.
 const ControlDir = "/run/starling"
 
+// GuardPath is a program in every container, which the runtime brings. Attached with a subcommand it is a server for the
+// buyer, as of package sftpd.
+const GuardPath = ControlDir + "/guard"
+
 // Spec is a program to run with its bounds.
 type Spec struct {
 	// ID names the execution in logs: 1 to 128 of [A-Za-z0-9._-], not starting with a dot.

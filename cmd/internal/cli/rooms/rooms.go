@@ -30,6 +30,7 @@ var Commands = []func(*cli.App) *cobra.Command{
 	jobcmd.NewGet,
 	livecmd.NewExec,
 	livecmd.NewCp,
+	livecmd.NewSSH,
 	jobcmd.NewStop,
 	newJob,
 	clustercmd.NewCluster,
