@@ -12,6 +12,7 @@ import (
 	"github.com/starling-network/starling/node/runtime/docker/guard"
 	"github.com/starling-network/starling/node/runtime/docker/ociruntime"
 	"github.com/starling-network/starling/node/runtime/gauge"
+	"github.com/starling-network/starling/node/runtime/keeper"
 	"github.com/starling-network/starling/node/runtime/sftpd"
 )
 
@@ -21,6 +22,7 @@ func main() {
 	guard.Main()      // returns unless this process is the first of a container
 	gauge.Main()      // returns unless it computes a probe inside one
 	sftpd.Main()      // returns unless it serves the files inside one
+	keeper.Main()     // returns unless it is a program that waits for its user
 	fmt.Fprintln(os.Stderr, "starling-guard is started by peers and container engines; see starling provider --help")
 	os.Exit(2)
 }

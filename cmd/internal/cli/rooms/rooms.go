@@ -8,6 +8,7 @@ import (
 	"github.com/starling-network/starling/cmd/internal/cli"
 	"github.com/starling-network/starling/cmd/internal/cli/clustercmd"
 	"github.com/starling-network/starling/cmd/internal/cli/jobcmd"
+	"github.com/starling-network/starling/cmd/internal/cli/jobcmd/prunecmd"
 	"github.com/starling-network/starling/cmd/internal/cli/livecmd"
 	"github.com/starling-network/starling/cmd/internal/cli/marketcmd"
 	"github.com/starling-network/starling/cmd/internal/cli/moneycmd"
@@ -19,7 +20,7 @@ import (
 
 // Commands are all commands, in the order of help within their groups.
 var Commands = []func(*cli.App) *cobra.Command{
-	jobcmd.NewRun,
+	newRun,
 	jobcmd.NewSubmit,
 	jobcmd.NewQuote,
 	jobcmd.NewPs,
@@ -48,4 +49,9 @@ var Commands = []func(*cli.App) *cobra.Command{
 }
 
 // newJob combines the commands on all jobs and on running jobs.
-func newJob(a *cli.App) *cobra.Command { return jobcmd.NewJob(a, livecmd.Control(a)...) }
+func newJob(a *cli.App) *cobra.Command {
+	return jobcmd.NewJob(a, append(livecmd.Control(a), prunecmd.New(a))...)
+}
+
+// newRun gives run the terminals of livecmd.
+func newRun(a *cli.App) *cobra.Command { return jobcmd.NewRun(a, livecmd.Session) }
