@@ -9,6 +9,8 @@ import (
 	"github.com/starling-network/starling/node/runtime/agent"
 	"github.com/starling-network/starling/node/runtime/docker/guard"
 	"github.com/starling-network/starling/node/runtime/gauge"
+	"github.com/starling-network/starling/node/runtime/keeper"
+	"github.com/starling-network/starling/node/runtime/sftpd"
 	"github.com/starling-network/starling/node/runtime/wasm"
 )
 
@@ -17,5 +19,7 @@ func main() {
 	agent.Main()     // returns unless this process is a cluster's remote shell inside a container
 	guard.Main()     // returns unless this process is the first of a container
 	gauge.Main()     // returns unless it computes a probe inside one
+	sftpd.Main()     // returns unless it serves the files inside one
+	keeper.Main()    // returns unless it is a program that waits for its user
 	os.Exit(cli.Main(os.Args[1:], os.Stdin, os.Stdout, os.Stderr, rooms.Commands))
 }

@@ -1,6 +1,7 @@
 package job
 
 import (
+	"fmt"
 	"path"
 	"regexp"
 	"slices"
@@ -31,8 +32,7 @@ var Never = map[string]string{
 	"hostIPC":     "the provider's own memory is not shared on Starling: a container has its own",
 	"ports": "ports are not published on the provider's machine: reach them with starling job port-forward " +
 		"JOB 0:PORT while the job runs",
-	"tty": "a job has no terminal: run it with -d and without -it, then open a shell in it with starling exec -it " +
-		"JOB -- sh",
+	"tty":  "only starling run has a terminal for its job: run -it, or starling exec -it JOB -- sh in a running one",
 	"user": "the user of a container cannot be chosen: it is the image's USER, or one of the provider's",
 }
 
@@ -135,3 +135,16 @@ func checkImage(ps *problems, image string) {
 
 // isGPU reports whether the units of a class are GPUs: "gpu", and "gpu/" with a model.
 func isGPU(c market.Class) bool { return c == "gpu" || strings.HasPrefix(string(c), "gpu/") }
+
+// Kept returns the job with a program that waits for its user. The job's own command is that of terminals in its
+// container.
+func (j Job) Kept() (Job, error) {
+	switch {
+	case j.Runtime != RuntimeDocker:
+		return j, fmt.Errorf("%w: spec.module: only a container has a terminal: give an image", ErrInvalid)
+	case j.Count != 1 || j.Cluster != nil || j.Rounds != nil:
+		return j, fmt.Errorf("%w: spec.count: a terminal needs a job of one rank", ErrInvalid)
+	}
+	j.Entrypoint = append(runtime.Keeper(), j.Entrypoint...)
+	return j, nil
+}

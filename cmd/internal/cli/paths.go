@@ -3,9 +3,11 @@ package cli
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/node/api"
@@ -38,6 +40,23 @@ func (a *App) PeerHome() (string, error) {
 		}
 	}
 	return a.xdg("XDG_DATA_HOME", ".local", "share")
+}
+
+// Itself returns this program and the global flags by which it uses the same peer or light client from anywhere.
+func (a *App) Itself() ([]string, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, fmt.Errorf("finding this program: %w", err)
+	}
+	home, err := a.Home()
+	if err != nil {
+		return nil, err
+	}
+	args := []string{self, "--home", home}
+	if peers, light := a.Light(); light {
+		args = append(args, "--peer", strings.Join(peers, ","))
+	}
+	return args, nil
 }
 
 // Cache is the directory of reproducible data: $XDG_CACHE_HOME/starling or ~/.cache/starling. Peers share it.

@@ -3,6 +3,7 @@ package jobfile
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/starling-network/starling/market"
@@ -99,8 +100,17 @@ var flagOf = map[string]string{
 	"spec.verify": "--verify", "spec.probes": "--probes",
 }
 
+// Terminal reports whether docker's -it was given, and returns the flags without it.
+func (f Flags) Terminal() (rest Flags, given bool) {
+	of := func(text string) bool { return text == "t" || text == "-t" } // -it and -i -t
+	given = f.TTY || slices.ContainsFunc(f.Inputs, of)
+	f.TTY, f.Inputs = false, slices.DeleteFunc(slices.Clone(f.Inputs), of)
+	return f, given
+}
+
 // Job reads the flags for a network with this token. The error is an *Error with the flags as fields.
 func (f Flags) Job(token Token) (job.Job, error) {
+	f, f.TTY = f.Terminal()
 	r := &flagReader{said: map[string]bool{}}
 	j := job.Job{Module: f.Module, Args: f.Args}
 	if job.IsImage(f.Module) {
@@ -116,9 +126,7 @@ func (f Flags) Job(token Token) (job.Job, error) {
 	f.resources(r, &j)
 	f.placement(r, &j)
 	for _, text := range f.Inputs {
-		if text == "t" || text == "-t" { // -it and -i -t of docker
-			f.TTY = true
-		} else if in, err := parseInput(text); err != nil {
+		if in, err := parseInput(text); err != nil {
 			r.problems.add("spec.inputs", "%v", err)
 		} else {
 			j.Inputs = append(j.Inputs, in)

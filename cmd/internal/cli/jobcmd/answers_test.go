@@ -26,8 +26,11 @@ import (
 	"github.com/starling-network/starling/node/job/jobfile"
 )
 
-var commands = []func(*cli.App) *cobra.Command{NewPs, NewStatus, NewWhy, NewQuote, NewLogs, NewStop, NewWait, NewGet, NewRun,
+var commands = []func(*cli.App) *cobra.Command{NewPs, NewStatus, NewWhy, NewQuote, NewLogs, NewStop, NewWait, NewGet, newRun,
 	NewSubmit, func(a *cli.App) *cobra.Command { return NewJob(a) }}
+
+// newRun is the command without terminals.
+func newRun(a *cli.App) *cobra.Command { return NewRun(a, nil) }
 
 func answering(t *testing.T, all clitest.Answers) *clitest.Answering {
 	t.Helper()

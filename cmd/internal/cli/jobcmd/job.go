@@ -21,7 +21,7 @@ import (
 
 // NewJob makes the command `starling job` with more commands below it.
 func NewJob(a *cli.App, more ...*cobra.Command) *cobra.Command {
-	below := append([]*cobra.Command{newJobValidate(a), newHistory(a), newRerun(a), newPrune(a)}, more...)
+	below := append([]*cobra.Command{newJobValidate(a), newHistory(a), newRerun(a)}, more...)
 	return cli.Noun(cli.GroupJobs, &cobra.Command{
 		Use:   "job",
 		Short: "Check job files, and control and repeat jobs",

@@ -89,12 +89,12 @@ func containerFlags(c *cobra.Command, f *jobfile.Flags) {
 	s.StringVar(&f.PID, "pid", "", "not possible")
 	s.StringVar(&f.IPC, "ipc", "", "not possible")
 	s.StringArrayVarP(&f.Publish, "publish", "p", nil, "not possible")
-	s.BoolVarP(&f.TTY, "tty", "t", false, "not possible")
+	s.BoolVarP(&f.TTY, "tty", "t", false, "only in run -it")
 	s.StringVarP(&f.User, "user", "u", "", "not possible")
 	for _, name := range []string{
 		"privileged", "cap-add", "device", "volume", "security-opt", "pid", "ipc", "publish", "tty", "user",
 	} {
-		s.Lookup(name).Hidden = true // parsed, then refused with a reason
+		s.Lookup(name).Hidden = true // parsed, then refused with a reason; tty as -it of run
 	}
 	s.Bool("rm", true, "has no effect: a container is removed at its end")
 	s.Lookup("rm").Hidden = true

@@ -67,15 +67,19 @@ spec:
 func TestFlagsOfDocker(t *testing.T) {
 	t.Parallel()
 	for line, want := range map[string]string{
-		"run -it app:1 -- sh":   "starling exec -it",
-		"run -i -t app:1 -- sh": "starling exec -it",
-		"run -p 80:80 app:1":    "starling job port-forward",
-		"run -u 1000 app:1":     "--user: the user of a container cannot be chosen",
-		"run app:1 sh -c x":     "come after --: starling run app:1 -- …",
-		"run app:1 --fast":      "come after --: starling run app:1 -- …",
-		"run --fast app:1":      "unknown flag: --fast",
+		"quote -it app:1":    "starling exec -it",
+		"quote -i -t app:1":  "starling exec -it",
+		"run -p 80:80 app:1": "starling job port-forward",
+		"run -u 1000 app:1":  "--user: the user of a container cannot be chosen",
+		"run app:1 sh -c x":  "come after --: starling run app:1 -- …",
+		"run app:1 --fast":   "come after --: starling run app:1 -- …",
+		"run --fast app:1":   "unknown flag: --fast",
 	} {
-		code, _, text := clitest.Run(t, NewRun, strings.Fields(line)...)
+		command := newRun
+		if strings.HasPrefix(line, "quote") {
+			command = NewQuote
+		}
+		code, _, text := clitest.Run(t, command, strings.Fields(line)...)
 		if code != int(cli.ExitUsage) || !strings.Contains(text, want) {
 			t.Errorf("%s: exit code %d, got %q, want %q", line, code, text, want)
 		}

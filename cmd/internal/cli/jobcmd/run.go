@@ -17,14 +17,16 @@ import (
 	"github.com/starling-network/starling/node/buyer/record"
 	"github.com/starling-network/starling/node/files/s3"
 	"github.com/starling-network/starling/node/job"
+	"github.com/starling-network/starling/node/job/jobfile"
 )
 
 // SubmitOptions are the flags that run and submit share.
 type SubmitOptions struct {
 	Detach, DryRun bool
 	save           string
-	wait           string // a key of untils
-	guards         bool   // the user set the number of guardians
+	wait           string  // a key of untils
+	session        Session // of a job with a keeper; nil: its log is followed
+	guards         bool    // the user set the number of guardians
 }
 
 func (o *SubmitOptions) flags(c *cobra.Command) {
@@ -107,9 +109,10 @@ job succeeded, else the code of the failure (starling --help has the list).
 The command returns when the result is there. The peer then pays the cost of the job and refunds the rest of its
 deposit, until the chain has finalized both. starling status shows this; --wait paid and starling wait wait for it.`
 
-// NewRun makes the command `starling run`.
-func NewRun(a *cli.App) *cobra.Command {
+// NewRun makes the command `starling run`. session opens the terminal of -it.
+func NewRun(a *cli.App, session Session) *cobra.Command {
 	var o SubmitOptions
+	var flags *jobfile.Flags
 	c := &cobra.Command{
 		Use:   "run [flags] MODULE|IMAGE [-- ARGS]",
 		Short: "Run a program on other peers",
@@ -123,8 +126,13 @@ no sockets and no other program. A container has no network access without --net
 ignored. If the provider's engine is set up for it, an image runs unchanged: with its USER and HOME, and a writable
 root. On other providers, and with GPUs, USER is ignored, the root is read-only, and /tmp and /run are in memory.
 
-A container's /dev/shm is part of its memory: half of it, or --shm-size. A job has no terminal: run it with -d, then
-open a shell in it with starling exec -it JOB -- sh. starling job port-forward reaches its ports.
+With -it IMAGE the container waits, and a terminal is opened on its command beside: COMMAND after IMAGE, else the
+image's own, with the image's entrypoint. The job is stopped when the command ends, and the exit code is that of the
+command. Ctrl-P Ctrl-Q, a closed terminal or a broken connection end the command and leave the job: come back with
+starling ssh JOB, end it with starling stop JOB. An interrupt before the terminal opens stops the job. With -d only the
+container is started.
+
+A container's /dev/shm is part of its memory: half of it, or --shm-size. starling job port-forward reaches its ports.
 
 All files that a program writes share the disk of its lease: outputs (--out), a container's root, and /scratch, with
 the size of --scratch. TMPDIR is /scratch; it is empty at each start and is not kept.
@@ -135,6 +143,7 @@ of a rank sees its program and files.`,
 		Example: `  starling run --max-price 0.05 hello.wasm
   starling run -n 4 --max-price 0.05 -i shards/{rank}.bin:/data/shard.bin --out /out --save results \
     train.wasm -- --steps 200
+  starling run -it --max-price 2.50 --gpus 1 --network internet pytorch/pytorch bash
   starling run --max-price 0.05 --network internet --secret-env HF_TOKEN=env:HF_TOKEN \
     ghcr.io/acme/train:v1 -- --steps 200
   starling run --max-price 2.50 --gpus "h100:8,vram>=80" ghcr.io/acme/train@sha256:…
@@ -148,7 +157,7 @@ of a rank sees its program and files.`,
 			switch at := c.ArgsLenAtDash(); {
 			case len(args) == 0 || at == 0:
 				return cli.WithHint(cli.Usagef("run needs a module"), "%s", c.UseLine())
-			case at < 0 && len(args) > 1 || at > 1:
+			case (at < 0 && len(args) > 1 || at > 1) && !terminal(flags):
 				return cli.WithHint(cli.Usagef("run does not take %q", args[1]),
 					"arguments of the program come after --: starling run %s -- %s", args[0], args[1])
 			}
@@ -156,7 +165,7 @@ of a rank sees its program and files.`,
 		},
 	}
 	c.SetFlagErrorFunc(flagOfProgram)
-	flags := JobFlags(c)
+	flags = JobFlags(c)
 	o.flags(c)
 	c.RunE = func(c *cobra.Command, args []string) error {
 		token, err := Token(a)
@@ -167,11 +176,18 @@ of a rank sees its program and files.`,
 			return err
 		}
 		flags.Module, flags.Args = args[0], args[1:]
-		spec, err := flags.Job(token)
+		plain, tty := flags.Terminal()
+		spec, err := plain.Job(token)
 		if err != nil {
 			return err
 		}
 		o.guards = c.Flags().Changed("guardians")
+		if tty {
+			if spec, err = kept(spec, &o); err != nil {
+				return err
+			}
+			o.session = session
+		}
 		return Submit(a, c.Context(), spec, o)
 	}
 	return c
@@ -319,6 +335,8 @@ func Submitted(a *cli.App, ctx context.Context, c *api.Client, g market.Genesis,
 		return nil
 	case o.Detach:
 		return a.Show(j, nil)
+	case o.session != nil:
+		return attend(a, ctx, c, g, j, o.session)
 	}
 	return followToEnd(a, ctx, c, g, j, untils[o.wait], o.save)
 }

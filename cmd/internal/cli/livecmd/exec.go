@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"strings"
 
@@ -14,6 +15,7 @@ import (
 
 	"github.com/starling-network/starling/cmd/internal/cli"
 	"github.com/starling-network/starling/node/api"
+	"github.com/starling-network/starling/node/buyer/record"
 	"github.com/starling-network/starling/node/live"
 )
 
@@ -91,6 +93,15 @@ func variables(flag string, texts []string) (map[string]string, error) {
 
 // Exec runs the command and returns an error with its exit code.
 func Exec(a *cli.App, ctx context.Context, client *api.Client, id string, rank int, p live.Program, stdin bool) error {
+	var keys io.Reader
+	if stdin || p.TTY {
+		keys = a.In
+	}
+	return execute(a, ctx, client, target{job: record.Job{ID: id}, rank: rank}, p, keys)
+}
+
+// execute runs the command with keys as its standard input; nil is none.
+func execute(a *cli.App, ctx context.Context, client *api.Client, at target, p live.Program, keys io.Reader) error {
 	in, isTerminal := terminal(a.In)
 	if p.TTY && !isTerminal {
 		return cli.Usagef("-t: standard input is not a terminal")
@@ -100,7 +111,14 @@ func Exec(a *cli.App, ctx context.Context, client *api.Client, id string, rank i
 			p.Cols, p.Rows = clampSize(cols), clampSize(rows)
 		}
 	}
-	conn, err := client.Attach(ctx, id, rank, p)
+	if name := a.Getenv("TERM"); p.TTY && name != "" && p.Env["TERM"] == "" {
+		p.Env = maps.Clone(p.Env)
+		if p.Env == nil {
+			p.Env = map[string]string{}
+		}
+		p.Env["TERM"] = name
+	}
+	conn, err := client.Attach(ctx, at.job.ID, at.rank, p)
 	if err != nil {
 		return err
 	}
@@ -122,10 +140,10 @@ func Exec(a *cli.App, ctx context.Context, client *api.Client, id string, rank i
 			resize() // the size may have changed before the watch began
 		}
 	}
-	if stdin || p.TTY {
+	if keys != nil {
 		// The read may wait for input without end: the process ends without it.
 		go func() {
-			if _, err := io.Copy(w.Stream(live.Stdin), a.In); err == nil {
+			if _, err := io.Copy(w.Stream(live.Stdin), keys); err == nil {
 				_ = w.Write(live.EOF, nil)
 			}
 		}()
@@ -138,7 +156,7 @@ func Exec(a *cli.App, ctx context.Context, client *api.Client, id string, rank i
 		return &cli.Error{Code: cli.ExitInterrupted,
 			Err: errors.New("interrupted; the command was ended, the job runs on")}
 	case errors.Is(err, live.ErrCut):
-		return cli.WithHint(err, "starling status %s", id)
+		return cli.WithHint(err, "starling status %s", at.job.ID)
 	case err != nil:
 		return err
 	case code != 0:

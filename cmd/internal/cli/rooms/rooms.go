@@ -9,6 +9,7 @@ import (
 	"github.com/starling-network/starling/cmd/internal/cli/clustercmd"
 	"github.com/starling-network/starling/cmd/internal/cli/imagecmd"
 	"github.com/starling-network/starling/cmd/internal/cli/jobcmd"
+	"github.com/starling-network/starling/cmd/internal/cli/jobcmd/prunecmd"
 	"github.com/starling-network/starling/cmd/internal/cli/livecmd"
 	"github.com/starling-network/starling/cmd/internal/cli/marketcmd"
 	"github.com/starling-network/starling/cmd/internal/cli/moneycmd"
@@ -20,7 +21,7 @@ import (
 
 // Commands are all commands, in the order of help within their groups.
 var Commands = []func(*cli.App) *cobra.Command{
-	jobcmd.NewRun,
+	newRun,
 	jobcmd.NewSubmit,
 	jobcmd.NewQuote,
 	jobcmd.NewPs,
@@ -31,6 +32,7 @@ var Commands = []func(*cli.App) *cobra.Command{
 	jobcmd.NewGet,
 	livecmd.NewExec,
 	livecmd.NewCp,
+	livecmd.NewSSH,
 	jobcmd.NewStop,
 	newJob,
 	imagecmd.NewImage,
@@ -49,4 +51,9 @@ var Commands = []func(*cli.App) *cobra.Command{
 }
 
 // newJob combines the commands on all jobs and on running jobs.
-func newJob(a *cli.App) *cobra.Command { return jobcmd.NewJob(a, livecmd.Control(a)...) }
+func newJob(a *cli.App) *cobra.Command {
+	return jobcmd.NewJob(a, append(livecmd.Control(a), prunecmd.New(a))...)
+}
+
+// newRun gives run the terminals of livecmd.
+func newRun(a *cli.App) *cobra.Command { return jobcmd.NewRun(a, livecmd.Session) }

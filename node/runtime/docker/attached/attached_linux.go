@@ -18,9 +18,14 @@ import (
 	"github.com/starling-network/starling/node/runtime/docker/link"
 )
 
-// outputPatience is how long output is still read after an attached program's end, when something it started holds it
-// open.
-const outputPatience = 500 * time.Millisecond
+const (
+	// outputPatience is how long output is still read after an attached program's end, when something it started holds
+	// it open.
+	outputPatience = 500 * time.Millisecond
+	// restPatience is the wait for a byte after that, and maxRest bounds the bytes: more than a pipe or a terminal
+	// holds of a program that has ended.
+	restPatience, maxRest = 20 * time.Millisecond, 2 << 20
+)
 
 // Dial has the guard connect one end of a pair of sockets; the other is the connection.
 func Dial(ctx context.Context, line *link.Line, port uint16) (net.Conn, error) {
@@ -117,7 +122,7 @@ func Run(ctx context.Context, line *link.Line, p runtime.Process, computes bool)
 		line.Send(guard.Request{Op: guard.OpCancel, ID: id})
 		return 0, fmt.Errorf("attached %q: %w", p.Args[0], err)
 	}
-	std.finish()
+	std.finish(ctx)
 	return ended.Code, nil
 }
 
@@ -182,7 +187,7 @@ func (s *stdio) begin(p runtime.Process, resize func(runtime.Size)) {
 		if to == nil {
 			to = io.Discard
 		}
-		s.outputs.Go(func() { _, _ = io.Copy(to, from) })
+		s.outputs.Go(func() { copyOutput(to, from) })
 	}
 	go func() {
 		s.outputs.Wait()
@@ -212,11 +217,39 @@ func (s *stdio) resize(sizes <-chan runtime.Size, to func(runtime.Size)) {
 	}
 }
 
-// finish waits for the rest of the output.
-func (s *stdio) finish() {
+// copyOutput copies until the end of from, or past its deadline until nothing is left: the caller may take longer than
+// that for the bytes before.
+func copyOutput(to io.Writer, from *os.File) {
+	buf := make([]byte, 32<<10)
+	for late, rest := false, maxRest; rest > 0; {
+		if late {
+			_ = from.SetReadDeadline(time.Now().Add(restPatience))
+		}
+		n, err := from.Read(buf)
+		if n > 0 {
+			if _, err := to.Write(buf[:n]); err != nil {
+				return
+			}
+		}
+		switch {
+		case errors.Is(err, os.ErrDeadlineExceeded) && !late:
+			late = true
+		case err != nil:
+			return
+		case late:
+			rest -= n
+		}
+	}
+}
+
+// finish waits until the caller has the rest of the output, or ctx ends.
+func (s *stdio) finish(ctx context.Context) {
+	for _, f := range s.ours {
+		_ = f.SetReadDeadline(time.Now().Add(outputPatience)) // an error is of stdin: it is closed
+	}
 	select {
 	case <-s.finished:
-	case <-time.After(outputPatience):
+	case <-ctx.Done():
 	}
 }
 

@@ -18,7 +18,7 @@ const (
 	// Subcommand is the first argument of a binary that is to be a guard.
 	Subcommand = "docker-guard"
 	// Path is the path of the binary in the container.
-	Path = runtime.ControlDir + "/guard"
+	Path = runtime.GuardPath
 	// SocketFile and StopFile are names in the control directory.
 	SocketFile = "guard.sock"
 	StopFile   = "stop"

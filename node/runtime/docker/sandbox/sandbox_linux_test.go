@@ -21,6 +21,9 @@ func TestCommand(t *testing.T) {
 	}{
 		"as the image says": {runtime.Spec{}, []string{"/e", "c"}, []string{"A=1", "B=2", "NVIDIA_VISIBLE_DEVICES=void"}, "/w"},
 		"arguments":         {runtime.Spec{Args: []string{"x", "y"}}, []string{"/e", "x", "y"}, []string{"A=1", "B=2", "NVIDIA_VISIBLE_DEVICES=void"}, "/w"},
+		"keeper":            {runtime.Spec{Entrypoint: runtime.Keeper(), WorkDir: "/v"}, append(runtime.Keeper(), "/e", "c"), []string{"A=1", "B=2", "NVIDIA_VISIBLE_DEVICES=void"}, "/v"},
+		"keeper, command":   {runtime.Spec{Entrypoint: runtime.Keeper(), Args: []string{"x"}, WorkDir: "/v"}, append(runtime.Keeper(), "/e", "x"), []string{"A=1", "B=2", "NVIDIA_VISIBLE_DEVICES=void"}, "/v"},
+		"keeper, program":   {runtime.Spec{Entrypoint: append(runtime.Keeper(), "/n"), WorkDir: "/v"}, append(runtime.Keeper(), "/n"), []string{"A=1", "B=2", "NVIDIA_VISIBLE_DEVICES=void"}, "/v"},
 		"entrypoint":        {runtime.Spec{Entrypoint: []string{"/n"}, WorkDir: "/v"}, []string{"/n"}, []string{"A=1", "B=2", "NVIDIA_VISIBLE_DEVICES=void"}, "/v"},
 		"environment": {runtime.Spec{Env: map[string]string{"B": "3"}, SecretEnv: map[string]string{"C": "4"}, GPUs: []string{"g", "h"}}, []string{"/e", "c"},
 			[]string{"A=1", "B=3", "C=4", "NVIDIA_VISIBLE_DEVICES=g,h"}, "/w"},

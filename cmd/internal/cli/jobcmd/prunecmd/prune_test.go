@@ -1,4 +1,4 @@
-package jobcmd
+package prunecmd
 
 import (
 	"net/http"
@@ -6,10 +6,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"github.com/starling-network/starling/cmd/internal/cli"
 	"github.com/starling-network/starling/cmd/internal/cli/clitest"
 	"github.com/starling-network/starling/node/api"
 	"github.com/starling-network/starling/node/buyer/record"
+	"github.com/starling-network/starling/node/job/jobfile"
 )
 
 func TestPruneSummary(t *testing.T) {
@@ -35,13 +38,20 @@ func TestPruneSummary(t *testing.T) {
 	}
 }
 
+const jobFile = "{apiVersion: v1, kind: Job, metadata: {name: words}, spec: {module: app.wasm, payment: {maxPrice: 0.05, budget: 1}}}"
+
 // Prune removes old jobs, shows a needed one with the reason, and leaves those of today alone.
 func TestPrune(t *testing.T) {
 	t.Parallel()
-	old := func(id string, since time.Duration) record.Job {
-		return jobWith(t, func(j *record.Job) { j.ID, j.State, j.Ended = id, record.Failed, time.Now().Add(-since) })
+	spec, err := jobfile.Parse([]byte(jobFile), jobfile.Token{Decimals: 6})
+	if err != nil {
+		t.Fatal(err)
 	}
-	p := answering(t, clitest.Answers{
+	old := func(id string, since time.Duration) record.Job {
+		return record.Job{ID: id, Spec: spec, State: record.Failed, Ended: time.Now().Add(-since)}
+	}
+	job := func(a *cli.App) *cobra.Command { return cli.Noun(cli.GroupJobs, &cobra.Command{Use: "job"}, New(a)) }
+	p := clitest.NewAnswering(t, []func(*cli.App) *cobra.Command{job}, clitest.Network, clitest.Answers{
 		"GET /v1/jobs": record.Page{Jobs: []record.Job{
 			old("jyoung", time.Hour), old("jold", 8*24*time.Hour), old("jneeded", 9*24*time.Hour),
 		}},

@@ -1,4 +1,5 @@
-package jobcmd
+// Package prunecmd has the command that removes old jobs.
+package prunecmd
 
 import (
 	"context"
@@ -28,7 +29,8 @@ type prunedJob struct {
 	Kept string `json:"kept,omitempty"` // reason; empty if the job is or would be removed
 }
 
-func newPrune(a *cli.App) *cobra.Command {
+// New makes the command `starling job prune`.
+func New(a *cli.App) *cobra.Command {
 	var older string
 	var dry bool
 	c := cli.Ask(a, &cobra.Command{
