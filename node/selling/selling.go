@@ -110,8 +110,8 @@ func past(accounts map[market.LeaseID]settle.Account) []api.SoldLease {
 	out := []api.SoldLease{}
 	for _, a := range all[:min(len(all), maxPast)] {
 		out = append(out, api.SoldLease{
-			Lease: a.Lease.ID(), Buyer: a.Lease.Buyer, State: api.LeasePast, Units: int(a.Lease.Units), Rank: a.Lease.Rank,
-			Earned: a.Owed, Claimed: a.Claimed, Lost: a.Lost,
+			Lease: a.Lease.ID(), Buyer: a.Lease.Buyer, Rank: a.Lease.Rank, Units: int(a.Lease.Units),
+			State: api.LeasePast, Earned: a.Owed, Claimed: a.Claimed, Lost: a.Lost,
 		})
 	}
 	return out

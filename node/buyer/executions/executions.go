@@ -181,6 +181,22 @@ func ExitOf(ex *nodepb.Execution) (exit jobs.Exit, refused string) {
 	return exit, refused
 }
 
+// Sized adds the size of a lease to the exit of a program that had too little memory or disk.
+func Sized(exit jobs.Exit, units uint16, per market.Resources) jobs.Exit {
+	mib, what := per.MemoryMiB, "memory"
+	switch runtime.Reason(exit.Reason) {
+	case runtime.ReasonOOM:
+	case runtime.ReasonDisk:
+		mib, what = per.DiskMiB, "disk"
+	default:
+		return exit
+	}
+	if exit.Detail == "" && mib > 0 {
+		exit.Detail = fmt.Sprintf("the lease has %d MiB of %s", uint64(units)*uint64(mib), what)
+	}
+	return exit
+}
+
 // Result is the result of Gather.
 type Result struct {
 	Outputs []jobs.File

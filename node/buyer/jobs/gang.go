@@ -92,7 +92,8 @@ func (t gangs) order(ranks []uint32) {
 	}
 	s.Gang++
 	g := Gang{
-		ID: s.Gang, Ranks: slices.Clone(ranks), Cap: cost, Extended: s.Extended, Whole: s.whole(t.now.Time, slots),
+		ID: s.Gang, Ranks: slices.Clone(ranks), Cap: cost, Extended: s.Extended,
+		Whole: s.Params.whole(slots, s.remaining(t.now.Time)),
 	}
 	seats := make([]Seat, len(ranks))
 	for k, i := range ranks {

@@ -45,10 +45,10 @@ func (s *State) span(now time.Time) uint64 {
 	return s.Params.slotsIn(max(s.remaining(now), time.Second)) + 2*s.Params.Interval
 }
 
-// whole reports whether a lease of so many slots lasts for the job's remaining time. An interval may be missing: shares
-// of the budget are rounded.
-func (s *State) whole(now time.Time, slots uint64) bool {
-	return slots+s.Params.Interval >= s.Params.slotsIn(max(s.remaining(now), time.Second))
+// whole reports whether a lease of so many slots lasts for the remaining time of a job. An interval may be missing:
+// shares of the budget are rounded.
+func (p Params) whole(slots uint64, remaining time.Duration) bool {
+	return slots+p.Interval >= p.slotsIn(max(remaining, time.Second))
 }
 
 // allot returns the length of n more leases and their cost together. The money is shared by all ranks that still need a

@@ -8,7 +8,6 @@ import (
 
 	"github.com/libp2p/go-libp2p/core/peer"
 
-	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/node/buyer/executions"
 	"github.com/starling-network/starling/node/buyer/jobs"
 	"github.com/starling-network/starling/node/buyer/leases"
@@ -16,7 +15,6 @@ import (
 	"github.com/starling-network/starling/node/buyer/run"
 	"github.com/starling-network/starling/node/buyer/trace"
 	"github.com/starling-network/starling/node/nodepb"
-	"github.com/starling-network/starling/node/runtime"
 	work "github.com/starling-network/starling/node/workload"
 	"github.com/starling-network/starling/p2p/stream"
 )
@@ -148,20 +146,8 @@ func (x *Programs) exited(f *following, l *leases.Lease, ex *nodepb.Execution) b
 				x.cfg.MaxOutput)
 		}
 	}
-	x.Post(jobs.ExecutionExited{Exec: f.exec, Exit: sized(exit, l.Core.Units, l.Record().PerUnit)})
+	x.Post(jobs.ExecutionExited{Exec: f.exec, Exit: executions.Sized(exit, l.Core.Units, l.Record().PerUnit)})
 	return true
-}
-
-// sized adds the lease's size to the exit of a program that had too little memory or disk.
-func sized(exit jobs.Exit, units uint16, per market.Resources) jobs.Exit {
-	have := map[runtime.Reason]struct {
-		mib  uint32
-		what string
-	}{runtime.ReasonOOM: {per.MemoryMiB, "memory"}, runtime.ReasonDisk: {per.DiskMiB, "disk"}}[runtime.Reason(exit.Reason)]
-	if exit.Detail == "" && have.mib > 0 {
-		exit.Detail = fmt.Sprintf("the lease has %d MiB of %s", uint64(units)*uint64(have.mib), have.what)
-	}
-	return exit
 }
 
 // Gather fetches an execution's outputs.

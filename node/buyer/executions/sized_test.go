@@ -1,4 +1,4 @@
-package programs
+package executions
 
 import (
 	"testing"
@@ -21,11 +21,11 @@ func TestSized(t *testing.T) {
 		{jobs.Exit{Code: 137, Reason: "killed"}, ""},
 		{jobs.Exit{}, ""},
 	} {
-		if got := sized(c.exit, 2, per); got.Detail != c.want || got.Code != c.exit.Code || got.Reason != c.exit.Reason {
+		if got := Sized(c.exit, 2, per); got.Detail != c.want || got.Code != c.exit.Code || got.Reason != c.exit.Reason {
 			t.Errorf("%+v: got %+v, want detail %q", c.exit, got, c.want)
 		}
 	}
-	if got := sized(jobs.Exit{Reason: "oom"}, 1, market.Resources{}); got.Detail != "" {
+	if got := Sized(jobs.Exit{Reason: "oom"}, 1, market.Resources{}); got.Detail != "" {
 		t.Errorf("of a lease without a size: %+v", got)
 	}
 }
