@@ -338,11 +338,14 @@ type Workload struct {
 	PullMillis uint64                 `protobuf:"varint,15,opt,name=pull_millis,json=pullMillis,proto3" json:"pull_millis,omitempty"` // how long fetching module, image and inputs may take; 0: until the lease ends
 	KeepMillis uint64                 `protobuf:"varint,16,opt,name=keep_millis,json=keepMillis,proto3" json:"keep_millis,omitempty"` // how long the buyer would like outputs and logs to be kept once it has ended; 0: it does not say
 	// Limits that its result may depend on, at most those of the lease; 0: the lease's.
-	MemoryMib     uint32       `protobuf:"varint,17,opt,name=memory_mib,json=memoryMib,proto3" json:"memory_mib,omitempty"`
-	DiskMib       uint32       `protobuf:"varint,18,opt,name=disk_mib,json=diskMib,proto3" json:"disk_mib,omitempty"`
-	Cluster       *ClusterPlan `protobuf:"bytes,19,opt,name=cluster,proto3" json:"cluster,omitempty"`              // it is a rank of a cluster, and finds the others over the overlay
-	Scratch       string       `protobuf:"bytes,20,opt,name=scratch,proto3" json:"scratch,omitempty"`              // absolute path of a directory that is writable, and that nobody keeps; "": none
-	ShmMib        uint32       `protobuf:"varint,21,opt,name=shm_mib,json=shmMib,proto3" json:"shm_mib,omitempty"` // size of a container's /dev/shm, at most the lease's memory; 0: half of that
+	MemoryMib uint32         `protobuf:"varint,17,opt,name=memory_mib,json=memoryMib,proto3" json:"memory_mib,omitempty"`
+	DiskMib   uint32         `protobuf:"varint,18,opt,name=disk_mib,json=diskMib,proto3" json:"disk_mib,omitempty"`
+	Cluster   *ClusterPlan   `protobuf:"bytes,19,opt,name=cluster,proto3" json:"cluster,omitempty"`              // it is a rank of a cluster, and finds the others over the overlay
+	Scratch   string         `protobuf:"bytes,20,opt,name=scratch,proto3" json:"scratch,omitempty"`              // absolute path of a directory that is writable, and that nobody keeps; "": none
+	ShmMib    uint32         `protobuf:"varint,21,opt,name=shm_mib,json=shmMib,proto3" json:"shm_mib,omitempty"` // size of a container's /dev/shm, at most the lease's memory; 0: half of that
+	Volumes   []*VolumeMount `protobuf:"bytes,22,rep,name=volumes,proto3" json:"volumes,omitempty"`
+	// Of a volume: the key that signs the leases of the programs that may mount it; empty: the key that signed its own lease.
+	VolumeOwner   []byte `protobuf:"bytes,23,opt,name=volume_owner,json=volumeOwner,proto3" json:"volume_owner,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -524,6 +527,82 @@ func (x *Workload) GetShmMib() uint32 {
 	return 0
 }
 
+func (x *Workload) GetVolumes() []*VolumeMount {
+	if x != nil {
+		return x.Volumes
+	}
+	return nil
+}
+
+func (x *Workload) GetVolumeOwner() []byte {
+	if x != nil {
+		return x.VolumeOwner
+	}
+	return nil
+}
+
+// VolumeMount shows a program a volume: an execution of runtime "volume" on the same provider, under a lease that the
+// same buyer signed.
+type VolumeMount struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Lease         []byte                 `protobuf:"bytes,1,opt,name=lease,proto3" json:"lease,omitempty"`                        // 32 bytes: the first lease of the volume's line
+	Path          string                 `protobuf:"bytes,2,opt,name=path,proto3" json:"path,omitempty"`                          // absolute path of the directory for the program
+	ReadOnly      bool                   `protobuf:"varint,3,opt,name=read_only,json=readOnly,proto3" json:"read_only,omitempty"` // of programs that write, a volume has one at a time
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *VolumeMount) Reset() {
+	*x = VolumeMount{}
+	mi := &file_node_nodepb_node_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *VolumeMount) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*VolumeMount) ProtoMessage() {}
+
+func (x *VolumeMount) ProtoReflect() protoreflect.Message {
+	mi := &file_node_nodepb_node_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use VolumeMount.ProtoReflect.Descriptor instead.
+func (*VolumeMount) Descriptor() ([]byte, []int) {
+	return file_node_nodepb_node_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *VolumeMount) GetLease() []byte {
+	if x != nil {
+		return x.Lease
+	}
+	return nil
+}
+
+func (x *VolumeMount) GetPath() string {
+	if x != nil {
+		return x.Path
+	}
+	return ""
+}
+
+func (x *VolumeMount) GetReadOnly() bool {
+	if x != nil {
+		return x.ReadOnly
+	}
+	return false
+}
+
 // Secrets are what only the provider that runs the workload may read. They
 // travel and are journalled sealed, and stay in memory when opened.
 type Secrets struct {
@@ -538,7 +617,7 @@ type Secrets struct {
 
 func (x *Secrets) Reset() {
 	*x = Secrets{}
-	mi := &file_node_nodepb_node_proto_msgTypes[4]
+	mi := &file_node_nodepb_node_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -550,7 +629,7 @@ func (x *Secrets) String() string {
 func (*Secrets) ProtoMessage() {}
 
 func (x *Secrets) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_node_proto_msgTypes[4]
+	mi := &file_node_nodepb_node_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -563,7 +642,7 @@ func (x *Secrets) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Secrets.ProtoReflect.Descriptor instead.
 func (*Secrets) Descriptor() ([]byte, []int) {
-	return file_node_nodepb_node_proto_rawDescGZIP(), []int{4}
+	return file_node_nodepb_node_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Secrets) GetFiles() map[string][]byte {
@@ -613,7 +692,7 @@ type HealthCheck struct {
 
 func (x *HealthCheck) Reset() {
 	*x = HealthCheck{}
-	mi := &file_node_nodepb_node_proto_msgTypes[5]
+	mi := &file_node_nodepb_node_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -625,7 +704,7 @@ func (x *HealthCheck) String() string {
 func (*HealthCheck) ProtoMessage() {}
 
 func (x *HealthCheck) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_node_proto_msgTypes[5]
+	mi := &file_node_nodepb_node_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -638,7 +717,7 @@ func (x *HealthCheck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HealthCheck.ProtoReflect.Descriptor instead.
 func (*HealthCheck) Descriptor() ([]byte, []int) {
-	return file_node_nodepb_node_proto_rawDescGZIP(), []int{5}
+	return file_node_nodepb_node_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *HealthCheck) GetCheck() isHealthCheck_Check {
@@ -734,7 +813,7 @@ type Command struct {
 
 func (x *Command) Reset() {
 	*x = Command{}
-	mi := &file_node_nodepb_node_proto_msgTypes[6]
+	mi := &file_node_nodepb_node_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -746,7 +825,7 @@ func (x *Command) String() string {
 func (*Command) ProtoMessage() {}
 
 func (x *Command) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_node_proto_msgTypes[6]
+	mi := &file_node_nodepb_node_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -759,7 +838,7 @@ func (x *Command) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Command.ProtoReflect.Descriptor instead.
 func (*Command) Descriptor() ([]byte, []int) {
-	return file_node_nodepb_node_proto_rawDescGZIP(), []int{6}
+	return file_node_nodepb_node_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Command) GetArgs() []string {
@@ -779,7 +858,7 @@ type HTTPGet struct {
 
 func (x *HTTPGet) Reset() {
 	*x = HTTPGet{}
-	mi := &file_node_nodepb_node_proto_msgTypes[7]
+	mi := &file_node_nodepb_node_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -791,7 +870,7 @@ func (x *HTTPGet) String() string {
 func (*HTTPGet) ProtoMessage() {}
 
 func (x *HTTPGet) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_node_proto_msgTypes[7]
+	mi := &file_node_nodepb_node_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -804,7 +883,7 @@ func (x *HTTPGet) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HTTPGet.ProtoReflect.Descriptor instead.
 func (*HTTPGet) Descriptor() ([]byte, []int) {
-	return file_node_nodepb_node_proto_rawDescGZIP(), []int{7}
+	return file_node_nodepb_node_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *HTTPGet) GetPort() uint32 {
@@ -851,7 +930,7 @@ type Execution struct {
 
 func (x *Execution) Reset() {
 	*x = Execution{}
-	mi := &file_node_nodepb_node_proto_msgTypes[8]
+	mi := &file_node_nodepb_node_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -863,7 +942,7 @@ func (x *Execution) String() string {
 func (*Execution) ProtoMessage() {}
 
 func (x *Execution) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_node_proto_msgTypes[8]
+	mi := &file_node_nodepb_node_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -876,7 +955,7 @@ func (x *Execution) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Execution.ProtoReflect.Descriptor instead.
 func (*Execution) Descriptor() ([]byte, []int) {
-	return file_node_nodepb_node_proto_rawDescGZIP(), []int{8}
+	return file_node_nodepb_node_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Execution) GetLease() []byte {
@@ -1037,7 +1116,7 @@ type SignedSnapshot struct {
 
 func (x *SignedSnapshot) Reset() {
 	*x = SignedSnapshot{}
-	mi := &file_node_nodepb_node_proto_msgTypes[9]
+	mi := &file_node_nodepb_node_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1049,7 +1128,7 @@ func (x *SignedSnapshot) String() string {
 func (*SignedSnapshot) ProtoMessage() {}
 
 func (x *SignedSnapshot) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_node_proto_msgTypes[9]
+	mi := &file_node_nodepb_node_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1062,7 +1141,7 @@ func (x *SignedSnapshot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SignedSnapshot.ProtoReflect.Descriptor instead.
 func (*SignedSnapshot) Descriptor() ([]byte, []int) {
-	return file_node_nodepb_node_proto_rawDescGZIP(), []int{9}
+	return file_node_nodepb_node_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *SignedSnapshot) GetSnapshot() []byte {
@@ -1100,7 +1179,7 @@ type ExecRequest struct {
 
 func (x *ExecRequest) Reset() {
 	*x = ExecRequest{}
-	mi := &file_node_nodepb_node_proto_msgTypes[10]
+	mi := &file_node_nodepb_node_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1112,7 +1191,7 @@ func (x *ExecRequest) String() string {
 func (*ExecRequest) ProtoMessage() {}
 
 func (x *ExecRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_node_proto_msgTypes[10]
+	mi := &file_node_nodepb_node_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1125,7 +1204,7 @@ func (x *ExecRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecRequest.ProtoReflect.Descriptor instead.
 func (*ExecRequest) Descriptor() ([]byte, []int) {
-	return file_node_nodepb_node_proto_rawDescGZIP(), []int{10}
+	return file_node_nodepb_node_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ExecRequest) GetLease() []byte {
@@ -1267,7 +1346,7 @@ type ExecReply struct {
 
 func (x *ExecReply) Reset() {
 	*x = ExecReply{}
-	mi := &file_node_nodepb_node_proto_msgTypes[11]
+	mi := &file_node_nodepb_node_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1279,7 +1358,7 @@ func (x *ExecReply) String() string {
 func (*ExecReply) ProtoMessage() {}
 
 func (x *ExecReply) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_node_proto_msgTypes[11]
+	mi := &file_node_nodepb_node_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1292,7 +1371,7 @@ func (x *ExecReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecReply.ProtoReflect.Descriptor instead.
 func (*ExecReply) Descriptor() ([]byte, []int) {
-	return file_node_nodepb_node_proto_rawDescGZIP(), []int{11}
+	return file_node_nodepb_node_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ExecReply) GetExecution() *Execution {
@@ -1316,7 +1395,7 @@ type WatchRequest struct {
 
 func (x *WatchRequest) Reset() {
 	*x = WatchRequest{}
-	mi := &file_node_nodepb_node_proto_msgTypes[12]
+	mi := &file_node_nodepb_node_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1328,7 +1407,7 @@ func (x *WatchRequest) String() string {
 func (*WatchRequest) ProtoMessage() {}
 
 func (x *WatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_node_proto_msgTypes[12]
+	mi := &file_node_nodepb_node_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1341,7 +1420,7 @@ func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
 func (*WatchRequest) Descriptor() ([]byte, []int) {
-	return file_node_nodepb_node_proto_rawDescGZIP(), []int{12}
+	return file_node_nodepb_node_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *WatchRequest) GetLease() []byte {
@@ -1385,7 +1464,7 @@ type WatchItem struct {
 
 func (x *WatchItem) Reset() {
 	*x = WatchItem{}
-	mi := &file_node_nodepb_node_proto_msgTypes[13]
+	mi := &file_node_nodepb_node_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1397,7 +1476,7 @@ func (x *WatchItem) String() string {
 func (*WatchItem) ProtoMessage() {}
 
 func (x *WatchItem) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_node_proto_msgTypes[13]
+	mi := &file_node_nodepb_node_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1410,7 +1489,7 @@ func (x *WatchItem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchItem.ProtoReflect.Descriptor instead.
 func (*WatchItem) Descriptor() ([]byte, []int) {
-	return file_node_nodepb_node_proto_rawDescGZIP(), []int{13}
+	return file_node_nodepb_node_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *WatchItem) GetItem() isWatchItem_Item {
@@ -1465,7 +1544,7 @@ type LogChunk struct {
 
 func (x *LogChunk) Reset() {
 	*x = LogChunk{}
-	mi := &file_node_nodepb_node_proto_msgTypes[14]
+	mi := &file_node_nodepb_node_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1477,7 +1556,7 @@ func (x *LogChunk) String() string {
 func (*LogChunk) ProtoMessage() {}
 
 func (x *LogChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_node_proto_msgTypes[14]
+	mi := &file_node_nodepb_node_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1490,7 +1569,7 @@ func (x *LogChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogChunk.ProtoReflect.Descriptor instead.
 func (*LogChunk) Descriptor() ([]byte, []int) {
-	return file_node_nodepb_node_proto_rawDescGZIP(), []int{14}
+	return file_node_nodepb_node_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *LogChunk) GetStderr() bool {
@@ -1526,7 +1605,7 @@ type MeterRequest struct {
 
 func (x *MeterRequest) Reset() {
 	*x = MeterRequest{}
-	mi := &file_node_nodepb_node_proto_msgTypes[15]
+	mi := &file_node_nodepb_node_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1538,7 +1617,7 @@ func (x *MeterRequest) String() string {
 func (*MeterRequest) ProtoMessage() {}
 
 func (x *MeterRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_node_proto_msgTypes[15]
+	mi := &file_node_nodepb_node_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1551,7 +1630,7 @@ func (x *MeterRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MeterRequest.ProtoReflect.Descriptor instead.
 func (*MeterRequest) Descriptor() ([]byte, []int) {
-	return file_node_nodepb_node_proto_rawDescGZIP(), []int{15}
+	return file_node_nodepb_node_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *MeterRequest) GetLease() []byte {
@@ -1586,7 +1665,7 @@ type MeterReply struct {
 
 func (x *MeterReply) Reset() {
 	*x = MeterReply{}
-	mi := &file_node_nodepb_node_proto_msgTypes[16]
+	mi := &file_node_nodepb_node_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1598,7 +1677,7 @@ func (x *MeterReply) String() string {
 func (*MeterReply) ProtoMessage() {}
 
 func (x *MeterReply) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_node_proto_msgTypes[16]
+	mi := &file_node_nodepb_node_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1611,7 +1690,7 @@ func (x *MeterReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MeterReply.ProtoReflect.Descriptor instead.
 func (*MeterReply) Descriptor() ([]byte, []int) {
-	return file_node_nodepb_node_proto_rawDescGZIP(), []int{16}
+	return file_node_nodepb_node_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *MeterReply) GetBuyerSignature() []byte {
@@ -1637,7 +1716,7 @@ type ExecRequest_Start struct {
 
 func (x *ExecRequest_Start) Reset() {
 	*x = ExecRequest_Start{}
-	mi := &file_node_nodepb_node_proto_msgTypes[20]
+	mi := &file_node_nodepb_node_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1649,7 +1728,7 @@ func (x *ExecRequest_Start) String() string {
 func (*ExecRequest_Start) ProtoMessage() {}
 
 func (x *ExecRequest_Start) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_node_proto_msgTypes[20]
+	mi := &file_node_nodepb_node_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1662,7 +1741,7 @@ func (x *ExecRequest_Start) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecRequest_Start.ProtoReflect.Descriptor instead.
 func (*ExecRequest_Start) Descriptor() ([]byte, []int) {
-	return file_node_nodepb_node_proto_rawDescGZIP(), []int{10, 0}
+	return file_node_nodepb_node_proto_rawDescGZIP(), []int{11, 0}
 }
 
 func (x *ExecRequest_Start) GetWorkload() *Workload {
@@ -1681,7 +1760,7 @@ type ExecRequest_Stop struct {
 
 func (x *ExecRequest_Stop) Reset() {
 	*x = ExecRequest_Stop{}
-	mi := &file_node_nodepb_node_proto_msgTypes[21]
+	mi := &file_node_nodepb_node_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1693,7 +1772,7 @@ func (x *ExecRequest_Stop) String() string {
 func (*ExecRequest_Stop) ProtoMessage() {}
 
 func (x *ExecRequest_Stop) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_node_proto_msgTypes[21]
+	mi := &file_node_nodepb_node_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1706,7 +1785,7 @@ func (x *ExecRequest_Stop) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecRequest_Stop.ProtoReflect.Descriptor instead.
 func (*ExecRequest_Stop) Descriptor() ([]byte, []int) {
-	return file_node_nodepb_node_proto_rawDescGZIP(), []int{10, 1}
+	return file_node_nodepb_node_proto_rawDescGZIP(), []int{11, 1}
 }
 
 func (x *ExecRequest_Stop) GetGraceMillis() uint64 {
@@ -1724,7 +1803,7 @@ type ExecRequest_Status struct {
 
 func (x *ExecRequest_Status) Reset() {
 	*x = ExecRequest_Status{}
-	mi := &file_node_nodepb_node_proto_msgTypes[22]
+	mi := &file_node_nodepb_node_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1736,7 +1815,7 @@ func (x *ExecRequest_Status) String() string {
 func (*ExecRequest_Status) ProtoMessage() {}
 
 func (x *ExecRequest_Status) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_node_proto_msgTypes[22]
+	mi := &file_node_nodepb_node_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1749,7 +1828,7 @@ func (x *ExecRequest_Status) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecRequest_Status.ProtoReflect.Descriptor instead.
 func (*ExecRequest_Status) Descriptor() ([]byte, []int) {
-	return file_node_nodepb_node_proto_rawDescGZIP(), []int{10, 2}
+	return file_node_nodepb_node_proto_rawDescGZIP(), []int{11, 2}
 }
 
 type ExecRequest_Pause struct {
@@ -1760,7 +1839,7 @@ type ExecRequest_Pause struct {
 
 func (x *ExecRequest_Pause) Reset() {
 	*x = ExecRequest_Pause{}
-	mi := &file_node_nodepb_node_proto_msgTypes[23]
+	mi := &file_node_nodepb_node_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1772,7 +1851,7 @@ func (x *ExecRequest_Pause) String() string {
 func (*ExecRequest_Pause) ProtoMessage() {}
 
 func (x *ExecRequest_Pause) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_node_proto_msgTypes[23]
+	mi := &file_node_nodepb_node_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1785,7 +1864,7 @@ func (x *ExecRequest_Pause) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecRequest_Pause.ProtoReflect.Descriptor instead.
 func (*ExecRequest_Pause) Descriptor() ([]byte, []int) {
-	return file_node_nodepb_node_proto_rawDescGZIP(), []int{10, 3}
+	return file_node_nodepb_node_proto_rawDescGZIP(), []int{11, 3}
 }
 
 type ExecRequest_Resume struct {
@@ -1796,7 +1875,7 @@ type ExecRequest_Resume struct {
 
 func (x *ExecRequest_Resume) Reset() {
 	*x = ExecRequest_Resume{}
-	mi := &file_node_nodepb_node_proto_msgTypes[24]
+	mi := &file_node_nodepb_node_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1808,7 +1887,7 @@ func (x *ExecRequest_Resume) String() string {
 func (*ExecRequest_Resume) ProtoMessage() {}
 
 func (x *ExecRequest_Resume) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_node_proto_msgTypes[24]
+	mi := &file_node_nodepb_node_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1821,7 +1900,7 @@ func (x *ExecRequest_Resume) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecRequest_Resume.ProtoReflect.Descriptor instead.
 func (*ExecRequest_Resume) Descriptor() ([]byte, []int) {
-	return file_node_nodepb_node_proto_rawDescGZIP(), []int{10, 4}
+	return file_node_nodepb_node_proto_rawDescGZIP(), []int{11, 4}
 }
 
 // Seen hands the provider the buyer's signature under a snapshot, which says that the buyer has seen it.
@@ -1835,7 +1914,7 @@ type ExecRequest_Seen struct {
 
 func (x *ExecRequest_Seen) Reset() {
 	*x = ExecRequest_Seen{}
-	mi := &file_node_nodepb_node_proto_msgTypes[25]
+	mi := &file_node_nodepb_node_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1847,7 +1926,7 @@ func (x *ExecRequest_Seen) String() string {
 func (*ExecRequest_Seen) ProtoMessage() {}
 
 func (x *ExecRequest_Seen) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_node_proto_msgTypes[25]
+	mi := &file_node_nodepb_node_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1860,7 +1939,7 @@ func (x *ExecRequest_Seen) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecRequest_Seen.ProtoReflect.Descriptor instead.
 func (*ExecRequest_Seen) Descriptor() ([]byte, []int) {
-	return file_node_nodepb_node_proto_rawDescGZIP(), []int{10, 5}
+	return file_node_nodepb_node_proto_rawDescGZIP(), []int{11, 5}
 }
 
 func (x *ExecRequest_Seen) GetSnapshot() []byte {
@@ -1887,7 +1966,7 @@ type ExecRequest_Members struct {
 
 func (x *ExecRequest_Members) Reset() {
 	*x = ExecRequest_Members{}
-	mi := &file_node_nodepb_node_proto_msgTypes[26]
+	mi := &file_node_nodepb_node_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1899,7 +1978,7 @@ func (x *ExecRequest_Members) String() string {
 func (*ExecRequest_Members) ProtoMessage() {}
 
 func (x *ExecRequest_Members) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_node_proto_msgTypes[26]
+	mi := &file_node_nodepb_node_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1912,7 +1991,7 @@ func (x *ExecRequest_Members) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecRequest_Members.ProtoReflect.Descriptor instead.
 func (*ExecRequest_Members) Descriptor() ([]byte, []int) {
-	return file_node_nodepb_node_proto_rawDescGZIP(), []int{10, 6}
+	return file_node_nodepb_node_proto_rawDescGZIP(), []int{11, 6}
 }
 
 func (x *ExecRequest_Members) GetPlan() *ClusterPlan {
@@ -1938,7 +2017,7 @@ const file_node_nodepb_node_proto_rawDesc = "" +
 	"\x04path\x18\x02 \x01(\tR\x04path\"H\n" +
 	"\x06Output\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x12*\n" +
-	"\x04blob\x18\x02 \x01(\v2\x16.starling.node.v1.BlobR\x04blob\"\xf9\x05\n" +
+	"\x04blob\x18\x02 \x01(\v2\x16.starling.node.v1.BlobR\x04blob\"\xd5\x06\n" +
 	"\bWorkload\x12\x18\n" +
 	"\aruntime\x18\x01 \x01(\tR\aruntime\x12.\n" +
 	"\x06module\x18\x02 \x01(\v2\x16.starling.node.v1.BlobR\x06module\x12\x12\n" +
@@ -1967,10 +2046,16 @@ const file_node_nodepb_node_proto_rawDesc = "" +
 	"\bdisk_mib\x18\x12 \x01(\rR\adiskMib\x127\n" +
 	"\acluster\x18\x13 \x01(\v2\x1d.starling.node.v1.ClusterPlanR\acluster\x12\x18\n" +
 	"\ascratch\x18\x14 \x01(\tR\ascratch\x12\x17\n" +
-	"\ashm_mib\x18\x15 \x01(\rR\x06shmMib\x1a6\n" +
+	"\ashm_mib\x18\x15 \x01(\rR\x06shmMib\x127\n" +
+	"\avolumes\x18\x16 \x03(\v2\x1d.starling.node.v1.VolumeMountR\avolumes\x12!\n" +
+	"\fvolume_owner\x18\x17 \x01(\fR\vvolumeOwner\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xc7\x02\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"T\n" +
+	"\vVolumeMount\x12\x14\n" +
+	"\x05lease\x18\x01 \x01(\fR\x05lease\x12\x12\n" +
+	"\x04path\x18\x02 \x01(\tR\x04path\x12\x1b\n" +
+	"\tread_only\x18\x03 \x01(\bR\breadOnly\"\xc7\x02\n" +
 	"\aSecrets\x12:\n" +
 	"\x05files\x18\x01 \x03(\v2$.starling.node.v1.Secrets.FilesEntryR\x05files\x124\n" +
 	"\x03env\x18\x02 \x03(\v2\".starling.node.v1.Secrets.EnvEntryR\x03env\x12+\n" +
@@ -2098,7 +2183,7 @@ func file_node_nodepb_node_proto_rawDescGZIP() []byte {
 }
 
 var file_node_nodepb_node_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_node_nodepb_node_proto_msgTypes = make([]protoimpl.MessageInfo, 27)
+var file_node_nodepb_node_proto_msgTypes = make([]protoimpl.MessageInfo, 28)
 var file_node_nodepb_node_proto_goTypes = []any{
 	(Health)(0),                 // 0: starling.node.v1.Health
 	(ExecState)(0),              // 1: starling.node.v1.ExecState
@@ -2106,67 +2191,69 @@ var file_node_nodepb_node_proto_goTypes = []any{
 	(*Input)(nil),               // 3: starling.node.v1.Input
 	(*Output)(nil),              // 4: starling.node.v1.Output
 	(*Workload)(nil),            // 5: starling.node.v1.Workload
-	(*Secrets)(nil),             // 6: starling.node.v1.Secrets
-	(*HealthCheck)(nil),         // 7: starling.node.v1.HealthCheck
-	(*Command)(nil),             // 8: starling.node.v1.Command
-	(*HTTPGet)(nil),             // 9: starling.node.v1.HTTPGet
-	(*Execution)(nil),           // 10: starling.node.v1.Execution
-	(*SignedSnapshot)(nil),      // 11: starling.node.v1.SignedSnapshot
-	(*ExecRequest)(nil),         // 12: starling.node.v1.ExecRequest
-	(*ExecReply)(nil),           // 13: starling.node.v1.ExecReply
-	(*WatchRequest)(nil),        // 14: starling.node.v1.WatchRequest
-	(*WatchItem)(nil),           // 15: starling.node.v1.WatchItem
-	(*LogChunk)(nil),            // 16: starling.node.v1.LogChunk
-	(*MeterRequest)(nil),        // 17: starling.node.v1.MeterRequest
-	(*MeterReply)(nil),          // 18: starling.node.v1.MeterReply
-	nil,                         // 19: starling.node.v1.Workload.EnvEntry
-	nil,                         // 20: starling.node.v1.Secrets.FilesEntry
-	nil,                         // 21: starling.node.v1.Secrets.EnvEntry
-	(*ExecRequest_Start)(nil),   // 22: starling.node.v1.ExecRequest.Start
-	(*ExecRequest_Stop)(nil),    // 23: starling.node.v1.ExecRequest.Stop
-	(*ExecRequest_Status)(nil),  // 24: starling.node.v1.ExecRequest.Status
-	(*ExecRequest_Pause)(nil),   // 25: starling.node.v1.ExecRequest.Pause
-	(*ExecRequest_Resume)(nil),  // 26: starling.node.v1.ExecRequest.Resume
-	(*ExecRequest_Seen)(nil),    // 27: starling.node.v1.ExecRequest.Seen
-	(*ExecRequest_Members)(nil), // 28: starling.node.v1.ExecRequest.Members
-	(*ClusterPlan)(nil),         // 29: starling.node.v1.ClusterPlan
-	(*Link)(nil),                // 30: starling.node.v1.Link
+	(*VolumeMount)(nil),         // 6: starling.node.v1.VolumeMount
+	(*Secrets)(nil),             // 7: starling.node.v1.Secrets
+	(*HealthCheck)(nil),         // 8: starling.node.v1.HealthCheck
+	(*Command)(nil),             // 9: starling.node.v1.Command
+	(*HTTPGet)(nil),             // 10: starling.node.v1.HTTPGet
+	(*Execution)(nil),           // 11: starling.node.v1.Execution
+	(*SignedSnapshot)(nil),      // 12: starling.node.v1.SignedSnapshot
+	(*ExecRequest)(nil),         // 13: starling.node.v1.ExecRequest
+	(*ExecReply)(nil),           // 14: starling.node.v1.ExecReply
+	(*WatchRequest)(nil),        // 15: starling.node.v1.WatchRequest
+	(*WatchItem)(nil),           // 16: starling.node.v1.WatchItem
+	(*LogChunk)(nil),            // 17: starling.node.v1.LogChunk
+	(*MeterRequest)(nil),        // 18: starling.node.v1.MeterRequest
+	(*MeterReply)(nil),          // 19: starling.node.v1.MeterReply
+	nil,                         // 20: starling.node.v1.Workload.EnvEntry
+	nil,                         // 21: starling.node.v1.Secrets.FilesEntry
+	nil,                         // 22: starling.node.v1.Secrets.EnvEntry
+	(*ExecRequest_Start)(nil),   // 23: starling.node.v1.ExecRequest.Start
+	(*ExecRequest_Stop)(nil),    // 24: starling.node.v1.ExecRequest.Stop
+	(*ExecRequest_Status)(nil),  // 25: starling.node.v1.ExecRequest.Status
+	(*ExecRequest_Pause)(nil),   // 26: starling.node.v1.ExecRequest.Pause
+	(*ExecRequest_Resume)(nil),  // 27: starling.node.v1.ExecRequest.Resume
+	(*ExecRequest_Seen)(nil),    // 28: starling.node.v1.ExecRequest.Seen
+	(*ExecRequest_Members)(nil), // 29: starling.node.v1.ExecRequest.Members
+	(*ClusterPlan)(nil),         // 30: starling.node.v1.ClusterPlan
+	(*Link)(nil),                // 31: starling.node.v1.Link
 }
 var file_node_nodepb_node_proto_depIdxs = []int32{
 	2,  // 0: starling.node.v1.Input.blob:type_name -> starling.node.v1.Blob
 	2,  // 1: starling.node.v1.Output.blob:type_name -> starling.node.v1.Blob
 	2,  // 2: starling.node.v1.Workload.module:type_name -> starling.node.v1.Blob
-	19, // 3: starling.node.v1.Workload.env:type_name -> starling.node.v1.Workload.EnvEntry
+	20, // 3: starling.node.v1.Workload.env:type_name -> starling.node.v1.Workload.EnvEntry
 	3,  // 4: starling.node.v1.Workload.inputs:type_name -> starling.node.v1.Input
-	7,  // 5: starling.node.v1.Workload.health:type_name -> starling.node.v1.HealthCheck
-	29, // 6: starling.node.v1.Workload.cluster:type_name -> starling.node.v1.ClusterPlan
-	20, // 7: starling.node.v1.Secrets.files:type_name -> starling.node.v1.Secrets.FilesEntry
-	21, // 8: starling.node.v1.Secrets.env:type_name -> starling.node.v1.Secrets.EnvEntry
-	8,  // 9: starling.node.v1.HealthCheck.command:type_name -> starling.node.v1.Command
-	9,  // 10: starling.node.v1.HealthCheck.http:type_name -> starling.node.v1.HTTPGet
-	1,  // 11: starling.node.v1.Execution.state:type_name -> starling.node.v1.ExecState
-	4,  // 12: starling.node.v1.Execution.outputs:type_name -> starling.node.v1.Output
-	0,  // 13: starling.node.v1.Execution.health:type_name -> starling.node.v1.Health
-	11, // 14: starling.node.v1.Execution.before:type_name -> starling.node.v1.SignedSnapshot
-	11, // 15: starling.node.v1.Execution.after:type_name -> starling.node.v1.SignedSnapshot
-	30, // 16: starling.node.v1.Execution.links:type_name -> starling.node.v1.Link
-	22, // 17: starling.node.v1.ExecRequest.start:type_name -> starling.node.v1.ExecRequest.Start
-	23, // 18: starling.node.v1.ExecRequest.stop:type_name -> starling.node.v1.ExecRequest.Stop
-	24, // 19: starling.node.v1.ExecRequest.status:type_name -> starling.node.v1.ExecRequest.Status
-	25, // 20: starling.node.v1.ExecRequest.pause:type_name -> starling.node.v1.ExecRequest.Pause
-	26, // 21: starling.node.v1.ExecRequest.resume:type_name -> starling.node.v1.ExecRequest.Resume
-	27, // 22: starling.node.v1.ExecRequest.seen:type_name -> starling.node.v1.ExecRequest.Seen
-	28, // 23: starling.node.v1.ExecRequest.members:type_name -> starling.node.v1.ExecRequest.Members
-	10, // 24: starling.node.v1.ExecReply.execution:type_name -> starling.node.v1.Execution
-	10, // 25: starling.node.v1.WatchItem.execution:type_name -> starling.node.v1.Execution
-	16, // 26: starling.node.v1.WatchItem.log:type_name -> starling.node.v1.LogChunk
-	5,  // 27: starling.node.v1.ExecRequest.Start.workload:type_name -> starling.node.v1.Workload
-	29, // 28: starling.node.v1.ExecRequest.Members.plan:type_name -> starling.node.v1.ClusterPlan
-	29, // [29:29] is the sub-list for method output_type
-	29, // [29:29] is the sub-list for method input_type
-	29, // [29:29] is the sub-list for extension type_name
-	29, // [29:29] is the sub-list for extension extendee
-	0,  // [0:29] is the sub-list for field type_name
+	8,  // 5: starling.node.v1.Workload.health:type_name -> starling.node.v1.HealthCheck
+	30, // 6: starling.node.v1.Workload.cluster:type_name -> starling.node.v1.ClusterPlan
+	6,  // 7: starling.node.v1.Workload.volumes:type_name -> starling.node.v1.VolumeMount
+	21, // 8: starling.node.v1.Secrets.files:type_name -> starling.node.v1.Secrets.FilesEntry
+	22, // 9: starling.node.v1.Secrets.env:type_name -> starling.node.v1.Secrets.EnvEntry
+	9,  // 10: starling.node.v1.HealthCheck.command:type_name -> starling.node.v1.Command
+	10, // 11: starling.node.v1.HealthCheck.http:type_name -> starling.node.v1.HTTPGet
+	1,  // 12: starling.node.v1.Execution.state:type_name -> starling.node.v1.ExecState
+	4,  // 13: starling.node.v1.Execution.outputs:type_name -> starling.node.v1.Output
+	0,  // 14: starling.node.v1.Execution.health:type_name -> starling.node.v1.Health
+	12, // 15: starling.node.v1.Execution.before:type_name -> starling.node.v1.SignedSnapshot
+	12, // 16: starling.node.v1.Execution.after:type_name -> starling.node.v1.SignedSnapshot
+	31, // 17: starling.node.v1.Execution.links:type_name -> starling.node.v1.Link
+	23, // 18: starling.node.v1.ExecRequest.start:type_name -> starling.node.v1.ExecRequest.Start
+	24, // 19: starling.node.v1.ExecRequest.stop:type_name -> starling.node.v1.ExecRequest.Stop
+	25, // 20: starling.node.v1.ExecRequest.status:type_name -> starling.node.v1.ExecRequest.Status
+	26, // 21: starling.node.v1.ExecRequest.pause:type_name -> starling.node.v1.ExecRequest.Pause
+	27, // 22: starling.node.v1.ExecRequest.resume:type_name -> starling.node.v1.ExecRequest.Resume
+	28, // 23: starling.node.v1.ExecRequest.seen:type_name -> starling.node.v1.ExecRequest.Seen
+	29, // 24: starling.node.v1.ExecRequest.members:type_name -> starling.node.v1.ExecRequest.Members
+	11, // 25: starling.node.v1.ExecReply.execution:type_name -> starling.node.v1.Execution
+	11, // 26: starling.node.v1.WatchItem.execution:type_name -> starling.node.v1.Execution
+	17, // 27: starling.node.v1.WatchItem.log:type_name -> starling.node.v1.LogChunk
+	5,  // 28: starling.node.v1.ExecRequest.Start.workload:type_name -> starling.node.v1.Workload
+	30, // 29: starling.node.v1.ExecRequest.Members.plan:type_name -> starling.node.v1.ClusterPlan
+	30, // [30:30] is the sub-list for method output_type
+	30, // [30:30] is the sub-list for method input_type
+	30, // [30:30] is the sub-list for extension type_name
+	30, // [30:30] is the sub-list for extension extendee
+	0,  // [0:30] is the sub-list for field type_name
 }
 
 func init() { file_node_nodepb_node_proto_init() }
@@ -2175,12 +2262,12 @@ func file_node_nodepb_node_proto_init() {
 		return
 	}
 	file_node_nodepb_cluster_proto_init()
-	file_node_nodepb_node_proto_msgTypes[5].OneofWrappers = []any{
+	file_node_nodepb_node_proto_msgTypes[6].OneofWrappers = []any{
 		(*HealthCheck_Command)(nil),
 		(*HealthCheck_TcpPort)(nil),
 		(*HealthCheck_Http)(nil),
 	}
-	file_node_nodepb_node_proto_msgTypes[10].OneofWrappers = []any{
+	file_node_nodepb_node_proto_msgTypes[11].OneofWrappers = []any{
 		(*ExecRequest_Start_)(nil),
 		(*ExecRequest_Stop_)(nil),
 		(*ExecRequest_Status_)(nil),
@@ -2189,7 +2276,7 @@ func file_node_nodepb_node_proto_init() {
 		(*ExecRequest_Seen_)(nil),
 		(*ExecRequest_Members_)(nil),
 	}
-	file_node_nodepb_node_proto_msgTypes[13].OneofWrappers = []any{
+	file_node_nodepb_node_proto_msgTypes[14].OneofWrappers = []any{
 		(*WatchItem_Execution)(nil),
 		(*WatchItem_Log)(nil),
 	}
@@ -2199,7 +2286,7 @@ func file_node_nodepb_node_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_node_nodepb_node_proto_rawDesc), len(file_node_nodepb_node_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   27,
+			NumMessages:   28,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

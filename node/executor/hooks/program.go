@@ -22,6 +22,9 @@ var _ executor.Prestart = Program{}
 
 // Prestart implements executor.Prestart.
 func (p Program) Prestart(ctx context.Context, e *executor.Execution, l *executor.Launch) error {
+	if _, stores := l.Runtime.(runtime.Storer); stores {
+		return nil // a volume has none
+	}
 	if images, ok := l.Runtime.(runtime.Images); ok {
 		e.Say("pulling " + e.Work.Image)
 		l.Spec.Image = e.Work.Image
