@@ -16,8 +16,7 @@ import (
 // Submit journals a job and starts it. If a job was submitted with the same Once before, it returns that job. It
 // returns ErrRefused, ErrFunds or ErrLimit if the job is not accepted.
 func (b *Buyer) Submit(ctx context.Context, sub Submission) (Job, error) {
-	sub.Spec = b.rooms.admission.Local(sub.Spec, sub.Key)
-	warning, err := b.rooms.admission.Admit(ctx, sub)
+	warning, err := b.rooms.admission.Admit(ctx, &sub)
 	if err != nil {
 		return Job{}, err
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/ipfs/go-cid"
@@ -30,6 +31,7 @@ type Rules struct {
 	Webhooks   Webhooks
 	Wallet     Wallet
 	Holder     Holder
+	Jobs       Jobs
 	Blocks     bool         // the chain's blocks are seen
 	Escrows    bool         // jobs are paid from escrows
 	Carries    func() int64 // bytes that a connection carries, see buyer.Config; optional
@@ -64,18 +66,25 @@ type Holder interface {
 	Holds(key string, c cid.Cid) bool
 }
 
-// Admit refuses a job that cannot work, or whose files its key does not have. It returns a warning for its user. The
-// errors are ErrRefused and ErrFunds.
-func (b Rules) Admit(ctx context.Context, sub record.Submission) (warning string, err error) {
+// Admit refuses a job that cannot work, or whose files or volumes its key does not have. It completes the job with the
+// places of its files and volumes, and returns a warning for its user. The errors are ErrRefused and ErrFunds.
+func (b Rules) Admit(ctx context.Context, sub *record.Submission) (warning string, err error) {
+	sub.Spec = b.Local(sub.Spec, sub.Key)
+	if sub.Spec, warning, err = b.Volumes(sub.Spec, sub.Key, time.Now()); err != nil {
+		return "", err
+	}
 	if err := b.check(ctx, sub.Spec); err != nil {
 		return "", err
 	}
 	if err := b.Held(sub.Spec, sub.Key); err != nil {
 		return "", err
 	}
-	if warning, err = b.carry(sub.Spec); err != nil {
+	carried, err := b.carry(sub.Spec)
+	if err != nil {
 		return "", err
 	}
+	warning = strings.TrimPrefix(warning+"; "+carried, "; ")
+	warning = strings.TrimSuffix(warning, "; ")
 	if err := sub.Values.CheckFor(sub.Spec); err != nil {
 		return "", fmt.Errorf("%w: %w", record.ErrRefused, err)
 	}
