@@ -38,6 +38,16 @@ func (u UnitID) Compare(v UnitID) int { return bytes.Compare(u[:], v[:]) }
 // Class is a kind of unit that trades together: "cpu", "gpu/h200". 1 to 32 of a-z, 0-9, '-', '/'.
 type Class string
 
+// Disk is the class of storage, which is sold to orders of runtime Volume alone. No audit proves such units.
+const Disk Class = "disk"
+
+const (
+	// Volume is the runtime of executions that are directories.
+	Volume = "volume"
+	// DiskUnitMiB is the room of one unit of disk.
+	DiskUnitMiB = 10 << 10
+)
+
 // Check reports whether the class is well formed.
 func (c Class) Check() error {
 	if !word(string(c), 32, func(b byte) bool { return isName(b) || b == '/' }) {

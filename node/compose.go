@@ -178,6 +178,7 @@ func (n *Node) trade(ctx context.Context) error {
 	n.devices = inventory.NewDevices(n.gpus, n.slots, p.Log.With("role", "audit"))
 	if n.lots, err = n.gpus.Lots(ctx, p.Config.Provide, inventory.Need{
 		Owner: p.Key.Key(), Decimals: p.Genesis.Decimals, Containers: p.Runtimes.Containers(), Log: p.Log,
+		DiskSlots: p.Genesis.SlotsIn(p.Config.Provide.Disk.MaxTime),
 	}); err != nil {
 		return fmt.Errorf("finding the units to sell: %w", err)
 	}

@@ -51,7 +51,7 @@ func TestOpen(t *testing.T) {
 	if c := got.Config; c.Region != "here" || c.Clusters.Accept || got.Metrics == nil || got.RPC != nil || got.Program != nil {
 		t.Errorf("opened as %+v", got)
 	}
-	if len(got.Runtimes) != 1 || got.GPUs != nil || got.Owner != got.Key.Key() || p.Idle() != 0 {
+	if len(got.Runtimes) != 2 || got.GPUs != nil || got.Owner != got.Key.Key() || p.Idle() != 0 {
 		t.Errorf("runtimes %v, GPUs %v, owner %s, idle for %v", got.Runtimes, got.GPUs, got.Owner, p.Idle())
 	}
 	h, key, err := got.Mask()

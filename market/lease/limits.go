@@ -3,6 +3,7 @@ package lease
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -23,7 +24,8 @@ type Limits struct {
 	Runtimes []string
 	MinSlots uint64
 	MaxSlots uint64
-	Stake    market.Amount // the provider's stake
+	Longest  map[market.Class]uint64 // MaxSlots of a class, where it is another
+	Stake    market.Amount           // the provider's stake
 
 	HoldTTL          time.Duration // how long units are set aside before the lease is signed
 	SignTTL          time.Duration // and how much longer until a signed lease is activated
@@ -50,6 +52,10 @@ func (l Limits) Validate() error {
 		return fmt.Errorf("%w: slots of %d ms", ErrLimits, l.SlotMillis)
 	case l.MinSlots < 1 || l.MinSlots > l.MaxSlots || l.MaxSlots > market.MaxLeaseSlots:
 		return fmt.Errorf("%w: leases of %d to %d slots", ErrLimits, l.MinSlots, l.MaxSlots)
+	case slices.ContainsFunc(slices.Collect(maps.Values(l.Longest)), func(most uint64) bool {
+		return most < l.MinSlots || most > market.MaxLeaseSlots
+	}):
+		return fmt.Errorf("%w: leases of classes of at least %d to %v slots", ErrLimits, l.MinSlots, l.Longest)
 	case l.MaxLeasesPerBuyer < 0:
 		return fmt.Errorf("%w: %d leases of one buyer", ErrLimits, l.MaxLeasesPerBuyer)
 	case l.MaxMembers < 0:
@@ -86,15 +92,26 @@ func (l Limits) feasible(now Now, o market.Order) *market.Refusal {
 	if !slices.Contains(l.Runtimes, o.Runtime) {
 		return market.Refuse(market.ReasonRuntime, "runtime %s is not offered, %v are", o.Runtime, l.Runtimes)
 	}
-	if o.Slots < l.MinSlots || o.Slots > l.MaxSlots {
+	if (o.Class == market.Disk) != (o.Runtime == market.Volume) {
+		return market.Refuse(market.ReasonRuntime, "class %s and runtime %s do not go together", o.Class, o.Runtime)
+	}
+	if most := l.longest(o.Class); o.Slots < l.MinSlots || o.Slots > most {
 		return market.Refuse(market.ReasonDuration, "%s",
-			market.DurationText(o.Slots, l.MinSlots, l.MaxSlots, l.SlotMillis))
+			market.DurationText(o.Slots, l.MinSlots, most, l.SlotMillis))
 	}
 	if l.Stake < o.MinStake {
 		return market.Refuse(market.ReasonStake, "stake: got %s, want %s",
 			market.Decimal(uint64(l.Stake), l.Decimals), market.Decimal(uint64(o.MinStake), l.Decimals))
 	}
 	return nil
+}
+
+// longest returns the most slots that a lease of a class may have, with its successors.
+func (l Limits) longest(c market.Class) uint64 {
+	if most, ok := l.Longest[c]; ok {
+		return most
+	}
+	return l.MaxSlots
 }
 
 // sold lists the classes that an order of class c takes, cheapest first.

@@ -196,10 +196,11 @@ func (b Book) checkSuccessor(r *Record, ev ExtendRequested) *market.Refusal {
 	}
 	l := b.limits
 	ask, sold := l.Asks[r.Class]
+	most := l.longest(r.Class)
 	switch total := uint64(ev.Core.End - r.began()); {
-	case total > l.MaxSlots:
+	case total > most:
 		return market.Refuse(market.ReasonDuration, "%s",
-			market.DurationText(total, l.MinSlots, l.MaxSlots, l.SlotMillis))
+			market.DurationText(total, l.MinSlots, most, l.SlotMillis))
 	case !sold:
 		return market.Refuse(market.ReasonClass, "class %s is no longer sold here", r.Class)
 	case ask > r.Price:

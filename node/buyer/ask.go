@@ -23,6 +23,10 @@ func (b *Buyer) Quote(ctx context.Context, sub Submission) (Quotation, error) {
 			return Quotation{}, unpinned(err)
 		}
 	}
+	spec, _, err := b.rooms.admission.Volumes(sub.Spec, sub.Key, time.Now())
+	if sub.Spec = spec; err != nil {
+		return Quotation{}, err
+	}
 	q, err := b.rooms.orders.Quote(ctx, b.own, sub.Spec)
 	q.Image = sub.Spec.Image
 	return q, err

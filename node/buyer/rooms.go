@@ -42,7 +42,7 @@ func (b *Buyer) furnish(fundTime time.Duration) {
 	r := &b.rooms
 	r.admission = admission.Rules{
 		Genesis: cfg.Genesis, Clock: cfg.Slots, Blobs: cfg.Blobs, Runtimes: cfg.Runtimes, Registries: cfg.Registries,
-		Webhooks: b.news, Wallet: b.pay, Holder: b, Blocks: cfg.Blocks != nil, Escrows: cfg.Escrows != nil,
+		Webhooks: b.news, Wallet: b.pay, Holder: b, Jobs: b, Blocks: cfg.Blocks != nil, Escrows: cfg.Escrows != nil,
 		Carries: cfg.Carries, Dir: cfg.Dir,
 	}
 	r.orders = orders.Open(orders.Config{

@@ -16,11 +16,10 @@ import (
 // Submit journals a job and starts it. If a job was submitted with the same Once before, it returns that job. It
 // returns ErrRefused, ErrFunds or ErrLimit if the job is not accepted.
 func (b *Buyer) Submit(ctx context.Context, sub Submission) (Job, error) {
-	spec, warning, err := b.rooms.admission.Admit(ctx, sub)
+	warning, err := b.rooms.admission.Admit(ctx, &sub)
 	if err != nil {
 		return Job{}, err
 	}
-	sub.Spec = spec
 	once := sub.Once
 	if once != "" && sub.Key != "" {
 		once = sub.Key + "/" + once // one key cannot find out about another's jobs

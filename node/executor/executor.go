@@ -47,6 +47,7 @@ type Lease struct {
 	First     market.LeaseID // names the line
 	Buyer     sign.Key       // signed the leases
 	Units     []market.UnitID
+	Storage   bool           // the units are of disk: the lease is for a volume, and for nothing else
 	Limits    runtime.Limits // of all units together
 	Job       sign.Hash      // hash of the job's terms
 	Guardians sign.Hash      // key set that may transfer the command to another peer; zero if none
@@ -94,6 +95,10 @@ func (x *Executor) Start(
 	}
 	state := &nodepb.Execution{Lease: l.First[:], Seq: seq, State: nodepb.ExecState_EXEC_STATE_PULLING}
 	e := x.make(k, w, rec, state)
+	if _, stores := e.Runtime().(runtime.Storer); stores != l.Storage {
+		return nil, workload.Bad("runtime %q: units of disk are for volumes alone, and volumes for units of disk",
+			w.GetRuntime())
+	}
 	if err := x.hooks.admit(e, l.Buyer); err != nil {
 		return nil, err
 	}
@@ -236,6 +241,9 @@ func (x *Executor) Ends() map[string]uint64 {
 
 // stopWait is how long AskToStop waits for an end: within the deadline of one call of a stream.
 const stopWait = 3 * time.Second
+
+// Halt requests the end of an execution's program at once, for a hook. It returns when the program has ended.
+func Halt(e *Execution) error { return e.x.Stop(e.x.ctx, e, 0) }
 
 // AskToStop requests an execution's end within a grace, once. If the program takes longer than a call may, the call
 // returns and the buyer watches the execution.

@@ -37,6 +37,8 @@ type Provide struct {
 	Claim Claim `yaml:"claim"`
 	// GPU selects the GPUs for sale; without a price there are none.
 	GPU GPU `yaml:"gpu"`
+	// Disk is kept for buyers' volumes, which outlive their jobs; without a size there is none.
+	Disk Disk `yaml:"disk"`
 
 	// Floor is the price that a unit-hour is never sold under, by class or family: {cpu: "0.01", gpu: "1.00"}.
 	Floor map[string]string `yaml:"floor"`
@@ -64,6 +66,7 @@ func Default() Provide {
 		Units: 1, Unit: Unit{MilliCPU: 1000, MemoryMiB: 1024, DiskMiB: 2048},
 		Price: "0.05", MinTime: time.Second, MaxTime: 24 * time.Hour,
 		Retain: 24 * time.Hour, RetainMiB: 20 << 10,
+		Disk:      Disk{MaxTime: 30 * 24 * time.Hour},
 		StartWhen: StartOptimistic, Claim: Claim{Amount: "1", Every: time.Hour},
 	}
 }
@@ -117,6 +120,17 @@ type GPU struct {
 	Mock string `yaml:"mock"`
 }
 
+// Disk is the part of the machine's disk that is sold for volumes, in units of market.DiskUnitMiB.
+type Disk struct {
+	GiB   uint32 `yaml:"giB"`
+	Price string `yaml:"price"` // per unit-hour
+	// MaxTime bounds one lease of it, instead of Provide.MaxTime.
+	MaxTime time.Duration `yaml:"maxTime"`
+}
+
+// units returns the number of units that are sold.
+func (d Disk) units() int { return int(d.GiB / (market.DiskUnitMiB >> 10)) }
+
 // Share bounds the part of the machine that is sold. A percentage of 0 means no bound.
 type Share struct {
 	Units  uint32 `yaml:"units"`  // percent of the units of each class
@@ -156,7 +170,11 @@ func (p Provide) Check() error {
 	}
 	if p.Enabled {
 		switch {
-		case p.Units > maxUnits || p.Units == 0 && p.GPU.Price == "":
+		case p.Disk.GiB > 0 && (p.Disk.units() < 1 || p.Disk.units() > maxUnits):
+			return bad("disk.giB", "%d is not between 10 and %d", p.Disk.GiB, 10*maxUnits)
+		case p.Disk.GiB > 0 && p.Disk.MaxTime < p.MinTime:
+			return bad("disk.maxTime", "%v is under minTime, %v", p.Disk.MaxTime, p.MinTime)
+		case p.Units > maxUnits || p.Units == 0 && p.GPU.Price == "" && p.Disk.GiB == 0:
 			return bad("units", "%d is not between 1 and %d", p.Units, maxUnits)
 		case p.Units > 0 && (p.Unit.MilliCPU == 0 || p.Unit.MemoryMiB == 0 || p.Unit.DiskMiB == 0):
 			return bad("unit", "milliCPU, memoryMiB and diskMiB must all be given")

@@ -22,8 +22,9 @@ const CPU market.Class = "cpu"
 // Need is the network and machine that lots are made for.
 type Need struct {
 	Owner      sign.Key
-	Decimals   uint8 // of the token
-	Containers bool  // a container engine is here
+	Decimals   uint8  // of the token
+	Containers bool   // a container engine is here
+	DiskSlots  uint64 // the longest lease of disk
 	Log        *slog.Logger
 }
 
@@ -48,6 +49,16 @@ func (g *GPUs) Lots(ctx context.Context, c Provide, need Need) ([]policy.Lot, er
 		}
 		lots = append(lots, l)
 		for _, u := range cpu {
+			g.cpu[u.ID] = true
+		}
+	}
+	if c.Disk.GiB > 0 {
+		l, err := diskLot(need, c, m)
+		if err != nil {
+			return nil, err
+		}
+		lots = append(lots, l)
+		for _, u := range l.Units {
 			g.cpu[u.ID] = true
 		}
 	}
@@ -83,6 +94,23 @@ func cpuUnits(owner sign.Key, c Provide, m Machine) ([]market.Unit, error) {
 		out = append(out, u)
 	}
 	return out, nil
+}
+
+// diskLot returns the lot of an operator's disk.
+func diskLot(need Need, c Provide, m Machine) (policy.Lot, error) {
+	l := policy.Lot{
+		Class: market.Disk, PerUnit: market.Resources{DiskMiB: market.DiskUnitMiB}, MaxSlots: need.DiskSlots,
+	}
+	for i := range c.Disk.units() {
+		u, err := market.NewUnit(need.Owner, l.Class, "", m.id, uint32(i), l.PerUnit)
+		if err != nil {
+			return l, err
+		}
+		l.Units = append(l.Units, u)
+	}
+	var err error
+	l.Price, l.Floor, err = c.prices(l.Class, c.Disk.Price, need.Decimals)
+	return l, err
 }
 
 // fits refuses lots that need more memory than the machine has, or more of it and of its processors than its

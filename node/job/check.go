@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/cluster"
 	"github.com/starling-network/starling/node/runtime"
 )
@@ -41,6 +42,7 @@ func problemsOf(j Job) problems {
 	checkResources(j, &ps)
 	checkPlacement(j, &ps)
 	checkFiles(j, &ps)
+	checkVolumes(j, &ps)
 	checkRounds(j, &ps)
 	checkRestart(j, &ps)
 	checkHealth(j, &ps)
@@ -117,6 +119,9 @@ func checkResources(j Job, ps *problems) {
 	} else if isGPU(j.Resources.Class) && j.Runtime != RuntimeDocker {
 		ps.add("spec.resources.class", "only a container can use a GPU: give an image instead of a module")
 	}
+	if (j.Resources.Class == market.Disk) != (j.Runtime == RuntimeVolume) {
+		ps.add("spec.resources.class", "units of class %s are for volumes, and have no processor", market.Disk)
+	}
 	if n := j.Resources.Units; n < 1 || n > market.MaxUnitsPerLease {
 		ps.add("spec.resources.units", "%d, want 1 to %d", n, market.MaxUnitsPerLease)
 	}
@@ -147,9 +152,14 @@ func checkPlacement(j Job, ps *problems) {
 	if len(p.Exclude) > market.MaxExclude {
 		ps.add("spec.placement.exclude", "%d providers, at most %d", len(p.Exclude), market.MaxExclude)
 	}
-	for i, k := range p.Exclude {
-		if slices.Contains(p.Exclude[:i], k) {
-			ps.add(fmt.Sprintf("spec.placement.exclude[%d]", i), "%s is listed twice", k)
+	if len(p.Only) > market.MaxExclude {
+		ps.add("spec.placement.only", "%d providers, at most %d", len(p.Only), market.MaxExclude)
+	}
+	for field, keys := range map[string][]sign.Key{"exclude": p.Exclude, "only": p.Only} {
+		for i, k := range keys {
+			if slices.Contains(keys[:i], k) {
+				ps.add(fmt.Sprintf("spec.placement.%s[%d]", field, i), "%s is listed twice", k)
+			}
 		}
 	}
 }

@@ -427,6 +427,9 @@ func workloadOf(t interface{ Fatal(...any) }, j Job) *nodepb.Workload {
 	if j.ScratchMiB > 0 {
 		w.Scratch = ScratchPath
 	}
+	for _, v := range j.Volumes {
+		w.Volumes = append(w.Volumes, &nodepb.VolumeMount{Lease: make([]byte, 32), Path: v.Path})
+	}
 	if h := j.Health; h != nil {
 		millis := func(s Span) uint64 { return uint64(time.Duration(s).Milliseconds()) }
 		w.Health = &nodepb.HealthCheck{IntervalMillis: millis(h.Interval), TimeoutMillis: millis(h.Timeout),
@@ -509,6 +512,12 @@ func TestProvidersTakeCheckedJobs(t *testing.T) {
 		},
 		func(t *rapid.T, j *Job) { j.Outputs = []Output{{place.Draw(t, "output")}} },
 		func(t *rapid.T, j *Job) { j.ScratchMiB = 1 },
+		func(t *rapid.T, j *Job) {
+			j.Volumes = nil
+			for i, p := range rapid.SliceOfN(place, 1, 2).Draw(t, "volumes") {
+				j.Volumes = append(j.Volumes, VolumeMount{Name: fmt.Sprint("v", i), Path: p})
+			}
+		},
 	}
 	rapid.Check(t, func(rt *rapid.T) {
 		j := containerJob(t)

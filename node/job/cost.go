@@ -54,7 +54,7 @@ func (j Job) Guarded(guardians uint32) Job {
 	cost, err := j.MaxCost()
 	all := err == nil && cost == j.Payment.Budget
 	j.Guardians, j.Standbys = guardians, 0
-	if guardians > 0 {
+	if guardians > 0 && j.Runtime != RuntimeVolume { // no other provider has its files
 		j.Standbys = DefaultStandbys
 	}
 	if cost, err := j.MaxCost(); all && err == nil {

@@ -67,6 +67,8 @@ const (
 const (
 	RuntimeWasm   = "wasm"   // WASI programs, given by module
 	RuntimeDocker = "docker" // containers, given by image
+	// RuntimeVolume keeps a directory for other jobs; it has no program.
+	RuntimeVolume = market.Volume
 )
 
 // Job is a validated request. It is made by Parse, Flags.Job or Unmarshal and not changed afterwards: methods that
@@ -74,7 +76,7 @@ const (
 type Job struct {
 	Name    string            `json:"name"`
 	Labels  map[string]string `json:"labels,omitempty"`
-	Runtime string            `json:"runtime"` // RuntimeWasm or RuntimeDocker
+	Runtime string            `json:"runtime"` // RuntimeWasm, RuntimeDocker or RuntimeVolume
 	// Module is the source of a WASI program. A source is a file path as the user wrote it, or "cid:" and a CID.
 	Module string `json:"module,omitempty"`
 	// Image is a container image, instead of Module. The peer that takes the job adds the digest that a name without
@@ -96,6 +98,8 @@ type Job struct {
 	Cluster *Cluster `json:"cluster,omitempty"`
 	Inputs  []Input  `json:"inputs,omitempty"`
 	Outputs []Output `json:"outputs,omitempty"`
+	// Volumes are the volumes that the program finds.
+	Volumes []VolumeMount `json:"volumes,omitempty"`
 	// ScratchMiB is the room that every rank has at ScratchPath at least, beside the disk of Resources; 0: none.
 	ScratchMiB uint32 `json:"scratchMiB,omitempty"`
 	// ShmMiB is the size of a container's /dev/shm, which is part of its memory; 0: half of its memory.
@@ -147,6 +151,7 @@ func (j Job) MinPerUnit() market.Resources {
 type Placement struct {
 	Regions []market.Region `json:"regions,omitempty"` // none: anywhere
 	Exclude []sign.Key      `json:"exclude,omitempty"` // providers that are not wanted
+	Only    []sign.Key      `json:"only,omitempty"`    // the only providers that are wanted; none: any
 	Pack    bool            `json:"pack,omitempty"`    // several ranks may go to one peer
 	// GossipOnly asks no provider directly: the order is published and quotes are waited for. Programs that measure
 	// gossip set it; job files and flags do not.
@@ -216,6 +221,16 @@ func (j Job) RoundCount() int {
 	return int(j.Rounds.Count)
 }
 
+// Providers are the only providers that may have the job's ranks; nil means any. Volumes have to be where they are.
+func (j Job) Providers() []sign.Key {
+	for _, v := range j.Volumes {
+		if !v.Provider.IsZero() {
+			return []sign.Key{v.Provider}
+		}
+	}
+	return j.Placement.Only
+}
+
 // String is a one-line account: "lm: 5 ranks of 1 unit of cpu, at most 0.05 per unit-hour, budget 0.25, 10m0s".
 func (j Job) String() string {
 	proven := ""
@@ -266,6 +281,9 @@ func (j Job) withDefaults(said func(field string) bool) Job {
 	if j.Image != "" || j.Cluster != nil {
 		j.Runtime = RuntimeDocker
 	}
+	if j.Resources.Class == market.Disk {
+		j.Runtime, j.Resources.Unproven, j.Probes = RuntimeVolume, true, ProbesOff
+	}
 	if j.Cluster != nil {
 		c := j.Cluster.withDefaults()
 		j.Cluster = &c
@@ -282,7 +300,7 @@ func (j Job) withDefaults(said func(field string) bool) Job {
 	if !said("spec.resources.units") && j.Resources.Units == 0 {
 		j.Resources.Units = 1
 	}
-	if !said("spec.restart.max") {
+	if !said("spec.restart.max") && j.Runtime != RuntimeVolume {
 		j.Restart.Max = DefaultRestart
 	}
 	if !said("spec.timeouts.queue") {
@@ -298,7 +316,7 @@ func (j Job) withDefaults(said func(field string) bool) Job {
 		h := j.Health.withDefaults(said)
 		j.Health = &h
 	}
-	if j.Guardians > 0 && !said("spec.standbys") {
+	if j.Guardians > 0 && j.Runtime != RuntimeVolume && !said("spec.standbys") {
 		j.Standbys = DefaultStandbys
 	}
 	if per := &j.Resources.PerUnit; j.Verify == VerifyReplicate {

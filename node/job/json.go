@@ -100,6 +100,7 @@ func normal(j Job) Job {
 		j.Cluster = &own
 	}
 	j.Placement.Regions, j.Placement.Exclude = nilIfEmpty(j.Placement.Regions), nilIfEmpty(j.Placement.Exclude)
+	j.Placement.Only, j.Volumes = nilIfEmpty(j.Placement.Only), nilIfEmpty(j.Volumes)
 	if j.Rounds != nil && j.Rounds.Reduce != nil {
 		rounds, reduce := *j.Rounds, *j.Rounds.Reduce
 		reduce.Args, reduce.Inputs = nilIfEmpty(reduce.Args), nilIfEmpty(reduce.Inputs)

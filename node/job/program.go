@@ -104,8 +104,11 @@ func checkProgram(j Job, ps *problems) {
 				ps.add(only.field, "only a container has one: give an image instead of a module")
 			}
 		}
+	case RuntimeVolume:
+		checkVolume(j, ps)
+		return
 	default:
-		ps.add("runtime", "%.40q, want %q or %q", j.Runtime, RuntimeWasm, RuntimeDocker)
+		ps.add("runtime", "%.40q, want %q, %q or %q", j.Runtime, RuntimeWasm, RuntimeDocker, RuntimeVolume)
 	}
 	checkArgs(ps, "spec.entrypoint", j.Entrypoint)
 	if len(j.Entrypoint) > 0 && j.Entrypoint[0] == "" {

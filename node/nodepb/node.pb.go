@@ -345,7 +345,10 @@ type Workload struct {
 	ShmMib    uint32       `protobuf:"varint,21,opt,name=shm_mib,json=shmMib,proto3" json:"shm_mib,omitempty"` // size of a container's /dev/shm, at most the lease's memory; 0: half of that
 	// Manifest, configuration and layers of an image that no registry has: at most 127 different files with their sizes,
 	// without URLs, which the provider fetches from the buyer's peer. An OCI digest is the digest in a CID.
-	ImageParts    []*Blob `protobuf:"bytes,22,rep,name=image_parts,json=imageParts,proto3" json:"image_parts,omitempty"`
+	ImageParts []*Blob        `protobuf:"bytes,22,rep,name=image_parts,json=imageParts,proto3" json:"image_parts,omitempty"`
+	Volumes    []*VolumeMount `protobuf:"bytes,23,rep,name=volumes,proto3" json:"volumes,omitempty"`
+	// Of a volume: the key that signs the leases of the programs that may mount it; empty: the key that signed its own lease.
+	VolumeOwner   []byte `protobuf:"bytes,24,opt,name=volume_owner,json=volumeOwner,proto3" json:"volume_owner,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -534,6 +537,82 @@ func (x *Workload) GetImageParts() []*Blob {
 	return nil
 }
 
+func (x *Workload) GetVolumes() []*VolumeMount {
+	if x != nil {
+		return x.Volumes
+	}
+	return nil
+}
+
+func (x *Workload) GetVolumeOwner() []byte {
+	if x != nil {
+		return x.VolumeOwner
+	}
+	return nil
+}
+
+// VolumeMount shows a program a volume: an execution of runtime "volume" on the same provider, under a lease that the
+// same buyer signed.
+type VolumeMount struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Lease         []byte                 `protobuf:"bytes,1,opt,name=lease,proto3" json:"lease,omitempty"`                        // 32 bytes: the first lease of the volume's line
+	Path          string                 `protobuf:"bytes,2,opt,name=path,proto3" json:"path,omitempty"`                          // absolute path of the directory for the program
+	ReadOnly      bool                   `protobuf:"varint,3,opt,name=read_only,json=readOnly,proto3" json:"read_only,omitempty"` // of programs that write, a volume has one at a time
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *VolumeMount) Reset() {
+	*x = VolumeMount{}
+	mi := &file_node_nodepb_node_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *VolumeMount) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*VolumeMount) ProtoMessage() {}
+
+func (x *VolumeMount) ProtoReflect() protoreflect.Message {
+	mi := &file_node_nodepb_node_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use VolumeMount.ProtoReflect.Descriptor instead.
+func (*VolumeMount) Descriptor() ([]byte, []int) {
+	return file_node_nodepb_node_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *VolumeMount) GetLease() []byte {
+	if x != nil {
+		return x.Lease
+	}
+	return nil
+}
+
+func (x *VolumeMount) GetPath() string {
+	if x != nil {
+		return x.Path
+	}
+	return ""
+}
+
+func (x *VolumeMount) GetReadOnly() bool {
+	if x != nil {
+		return x.ReadOnly
+	}
+	return false
+}
+
 // Secrets are what only the provider that runs the workload may read. They
 // travel and are journalled sealed, and stay in memory when opened.
 type Secrets struct {
@@ -548,7 +627,7 @@ type Secrets struct {
 
 func (x *Secrets) Reset() {
 	*x = Secrets{}
-	mi := &file_node_nodepb_node_proto_msgTypes[4]
+	mi := &file_node_nodepb_node_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -560,7 +639,7 @@ func (x *Secrets) String() string {
 func (*Secrets) ProtoMessage() {}
 
 func (x *Secrets) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_node_proto_msgTypes[4]
+	mi := &file_node_nodepb_node_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -573,7 +652,7 @@ func (x *Secrets) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Secrets.ProtoReflect.Descriptor instead.
 func (*Secrets) Descriptor() ([]byte, []int) {
-	return file_node_nodepb_node_proto_rawDescGZIP(), []int{4}
+	return file_node_nodepb_node_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Secrets) GetFiles() map[string][]byte {
@@ -623,7 +702,7 @@ type HealthCheck struct {
 
 func (x *HealthCheck) Reset() {
 	*x = HealthCheck{}
-	mi := &file_node_nodepb_node_proto_msgTypes[5]
+	mi := &file_node_nodepb_node_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -635,7 +714,7 @@ func (x *HealthCheck) String() string {
 func (*HealthCheck) ProtoMessage() {}
 
 func (x *HealthCheck) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_node_proto_msgTypes[5]
+	mi := &file_node_nodepb_node_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -648,7 +727,7 @@ func (x *HealthCheck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HealthCheck.ProtoReflect.Descriptor instead.
 func (*HealthCheck) Descriptor() ([]byte, []int) {
-	return file_node_nodepb_node_proto_rawDescGZIP(), []int{5}
+	return file_node_nodepb_node_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *HealthCheck) GetCheck() isHealthCheck_Check {
@@ -744,7 +823,7 @@ type Command struct {
 
 func (x *Command) Reset() {
 	*x = Command{}
-	mi := &file_node_nodepb_node_proto_msgTypes[6]
+	mi := &file_node_nodepb_node_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -756,7 +835,7 @@ func (x *Command) String() string {
 func (*Command) ProtoMessage() {}
 
 func (x *Command) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_node_proto_msgTypes[6]
+	mi := &file_node_nodepb_node_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -769,7 +848,7 @@ func (x *Command) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Command.ProtoReflect.Descriptor instead.
 func (*Command) Descriptor() ([]byte, []int) {
-	return file_node_nodepb_node_proto_rawDescGZIP(), []int{6}
+	return file_node_nodepb_node_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Command) GetArgs() []string {
@@ -789,7 +868,7 @@ type HTTPGet struct {
 
 func (x *HTTPGet) Reset() {
 	*x = HTTPGet{}
-	mi := &file_node_nodepb_node_proto_msgTypes[7]
+	mi := &file_node_nodepb_node_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -801,7 +880,7 @@ func (x *HTTPGet) String() string {
 func (*HTTPGet) ProtoMessage() {}
 
 func (x *HTTPGet) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_node_proto_msgTypes[7]
+	mi := &file_node_nodepb_node_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -814,7 +893,7 @@ func (x *HTTPGet) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HTTPGet.ProtoReflect.Descriptor instead.
 func (*HTTPGet) Descriptor() ([]byte, []int) {
-	return file_node_nodepb_node_proto_rawDescGZIP(), []int{7}
+	return file_node_nodepb_node_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *HTTPGet) GetPort() uint32 {
@@ -861,7 +940,7 @@ type Execution struct {
 
 func (x *Execution) Reset() {
 	*x = Execution{}
-	mi := &file_node_nodepb_node_proto_msgTypes[8]
+	mi := &file_node_nodepb_node_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -873,7 +952,7 @@ func (x *Execution) String() string {
 func (*Execution) ProtoMessage() {}
 
 func (x *Execution) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_node_proto_msgTypes[8]
+	mi := &file_node_nodepb_node_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -886,7 +965,7 @@ func (x *Execution) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Execution.ProtoReflect.Descriptor instead.
 func (*Execution) Descriptor() ([]byte, []int) {
-	return file_node_nodepb_node_proto_rawDescGZIP(), []int{8}
+	return file_node_nodepb_node_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Execution) GetLease() []byte {
@@ -1047,7 +1126,7 @@ type SignedSnapshot struct {
 
 func (x *SignedSnapshot) Reset() {
 	*x = SignedSnapshot{}
-	mi := &file_node_nodepb_node_proto_msgTypes[9]
+	mi := &file_node_nodepb_node_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1059,7 +1138,7 @@ func (x *SignedSnapshot) String() string {
 func (*SignedSnapshot) ProtoMessage() {}
 
 func (x *SignedSnapshot) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_node_proto_msgTypes[9]
+	mi := &file_node_nodepb_node_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1072,7 +1151,7 @@ func (x *SignedSnapshot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SignedSnapshot.ProtoReflect.Descriptor instead.
 func (*SignedSnapshot) Descriptor() ([]byte, []int) {
-	return file_node_nodepb_node_proto_rawDescGZIP(), []int{9}
+	return file_node_nodepb_node_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *SignedSnapshot) GetSnapshot() []byte {
@@ -1110,7 +1189,7 @@ type ExecRequest struct {
 
 func (x *ExecRequest) Reset() {
 	*x = ExecRequest{}
-	mi := &file_node_nodepb_node_proto_msgTypes[10]
+	mi := &file_node_nodepb_node_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1122,7 +1201,7 @@ func (x *ExecRequest) String() string {
 func (*ExecRequest) ProtoMessage() {}
 
 func (x *ExecRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_node_proto_msgTypes[10]
+	mi := &file_node_nodepb_node_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1135,7 +1214,7 @@ func (x *ExecRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecRequest.ProtoReflect.Descriptor instead.
 func (*ExecRequest) Descriptor() ([]byte, []int) {
-	return file_node_nodepb_node_proto_rawDescGZIP(), []int{10}
+	return file_node_nodepb_node_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ExecRequest) GetLease() []byte {
@@ -1277,7 +1356,7 @@ type ExecReply struct {
 
 func (x *ExecReply) Reset() {
 	*x = ExecReply{}
-	mi := &file_node_nodepb_node_proto_msgTypes[11]
+	mi := &file_node_nodepb_node_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1289,7 +1368,7 @@ func (x *ExecReply) String() string {
 func (*ExecReply) ProtoMessage() {}
 
 func (x *ExecReply) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_node_proto_msgTypes[11]
+	mi := &file_node_nodepb_node_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1302,7 +1381,7 @@ func (x *ExecReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecReply.ProtoReflect.Descriptor instead.
 func (*ExecReply) Descriptor() ([]byte, []int) {
-	return file_node_nodepb_node_proto_rawDescGZIP(), []int{11}
+	return file_node_nodepb_node_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ExecReply) GetExecution() *Execution {
@@ -1326,7 +1405,7 @@ type WatchRequest struct {
 
 func (x *WatchRequest) Reset() {
 	*x = WatchRequest{}
-	mi := &file_node_nodepb_node_proto_msgTypes[12]
+	mi := &file_node_nodepb_node_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1338,7 +1417,7 @@ func (x *WatchRequest) String() string {
 func (*WatchRequest) ProtoMessage() {}
 
 func (x *WatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_node_proto_msgTypes[12]
+	mi := &file_node_nodepb_node_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1351,7 +1430,7 @@ func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
 func (*WatchRequest) Descriptor() ([]byte, []int) {
-	return file_node_nodepb_node_proto_rawDescGZIP(), []int{12}
+	return file_node_nodepb_node_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *WatchRequest) GetLease() []byte {
@@ -1395,7 +1474,7 @@ type WatchItem struct {
 
 func (x *WatchItem) Reset() {
 	*x = WatchItem{}
-	mi := &file_node_nodepb_node_proto_msgTypes[13]
+	mi := &file_node_nodepb_node_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1407,7 +1486,7 @@ func (x *WatchItem) String() string {
 func (*WatchItem) ProtoMessage() {}
 
 func (x *WatchItem) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_node_proto_msgTypes[13]
+	mi := &file_node_nodepb_node_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1420,7 +1499,7 @@ func (x *WatchItem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchItem.ProtoReflect.Descriptor instead.
 func (*WatchItem) Descriptor() ([]byte, []int) {
-	return file_node_nodepb_node_proto_rawDescGZIP(), []int{13}
+	return file_node_nodepb_node_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *WatchItem) GetItem() isWatchItem_Item {
@@ -1475,7 +1554,7 @@ type LogChunk struct {
 
 func (x *LogChunk) Reset() {
 	*x = LogChunk{}
-	mi := &file_node_nodepb_node_proto_msgTypes[14]
+	mi := &file_node_nodepb_node_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1487,7 +1566,7 @@ func (x *LogChunk) String() string {
 func (*LogChunk) ProtoMessage() {}
 
 func (x *LogChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_node_proto_msgTypes[14]
+	mi := &file_node_nodepb_node_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1500,7 +1579,7 @@ func (x *LogChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogChunk.ProtoReflect.Descriptor instead.
 func (*LogChunk) Descriptor() ([]byte, []int) {
-	return file_node_nodepb_node_proto_rawDescGZIP(), []int{14}
+	return file_node_nodepb_node_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *LogChunk) GetStderr() bool {
@@ -1536,7 +1615,7 @@ type MeterRequest struct {
 
 func (x *MeterRequest) Reset() {
 	*x = MeterRequest{}
-	mi := &file_node_nodepb_node_proto_msgTypes[15]
+	mi := &file_node_nodepb_node_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1548,7 +1627,7 @@ func (x *MeterRequest) String() string {
 func (*MeterRequest) ProtoMessage() {}
 
 func (x *MeterRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_node_proto_msgTypes[15]
+	mi := &file_node_nodepb_node_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1561,7 +1640,7 @@ func (x *MeterRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MeterRequest.ProtoReflect.Descriptor instead.
 func (*MeterRequest) Descriptor() ([]byte, []int) {
-	return file_node_nodepb_node_proto_rawDescGZIP(), []int{15}
+	return file_node_nodepb_node_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *MeterRequest) GetLease() []byte {
@@ -1596,7 +1675,7 @@ type MeterReply struct {
 
 func (x *MeterReply) Reset() {
 	*x = MeterReply{}
-	mi := &file_node_nodepb_node_proto_msgTypes[16]
+	mi := &file_node_nodepb_node_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1608,7 +1687,7 @@ func (x *MeterReply) String() string {
 func (*MeterReply) ProtoMessage() {}
 
 func (x *MeterReply) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_node_proto_msgTypes[16]
+	mi := &file_node_nodepb_node_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1621,7 +1700,7 @@ func (x *MeterReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MeterReply.ProtoReflect.Descriptor instead.
 func (*MeterReply) Descriptor() ([]byte, []int) {
-	return file_node_nodepb_node_proto_rawDescGZIP(), []int{16}
+	return file_node_nodepb_node_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *MeterReply) GetBuyerSignature() []byte {
@@ -1647,7 +1726,7 @@ type ExecRequest_Start struct {
 
 func (x *ExecRequest_Start) Reset() {
 	*x = ExecRequest_Start{}
-	mi := &file_node_nodepb_node_proto_msgTypes[20]
+	mi := &file_node_nodepb_node_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1659,7 +1738,7 @@ func (x *ExecRequest_Start) String() string {
 func (*ExecRequest_Start) ProtoMessage() {}
 
 func (x *ExecRequest_Start) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_node_proto_msgTypes[20]
+	mi := &file_node_nodepb_node_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1672,7 +1751,7 @@ func (x *ExecRequest_Start) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecRequest_Start.ProtoReflect.Descriptor instead.
 func (*ExecRequest_Start) Descriptor() ([]byte, []int) {
-	return file_node_nodepb_node_proto_rawDescGZIP(), []int{10, 0}
+	return file_node_nodepb_node_proto_rawDescGZIP(), []int{11, 0}
 }
 
 func (x *ExecRequest_Start) GetWorkload() *Workload {
@@ -1691,7 +1770,7 @@ type ExecRequest_Stop struct {
 
 func (x *ExecRequest_Stop) Reset() {
 	*x = ExecRequest_Stop{}
-	mi := &file_node_nodepb_node_proto_msgTypes[21]
+	mi := &file_node_nodepb_node_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1703,7 +1782,7 @@ func (x *ExecRequest_Stop) String() string {
 func (*ExecRequest_Stop) ProtoMessage() {}
 
 func (x *ExecRequest_Stop) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_node_proto_msgTypes[21]
+	mi := &file_node_nodepb_node_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1716,7 +1795,7 @@ func (x *ExecRequest_Stop) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecRequest_Stop.ProtoReflect.Descriptor instead.
 func (*ExecRequest_Stop) Descriptor() ([]byte, []int) {
-	return file_node_nodepb_node_proto_rawDescGZIP(), []int{10, 1}
+	return file_node_nodepb_node_proto_rawDescGZIP(), []int{11, 1}
 }
 
 func (x *ExecRequest_Stop) GetGraceMillis() uint64 {
@@ -1734,7 +1813,7 @@ type ExecRequest_Status struct {
 
 func (x *ExecRequest_Status) Reset() {
 	*x = ExecRequest_Status{}
-	mi := &file_node_nodepb_node_proto_msgTypes[22]
+	mi := &file_node_nodepb_node_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1746,7 +1825,7 @@ func (x *ExecRequest_Status) String() string {
 func (*ExecRequest_Status) ProtoMessage() {}
 
 func (x *ExecRequest_Status) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_node_proto_msgTypes[22]
+	mi := &file_node_nodepb_node_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1759,7 +1838,7 @@ func (x *ExecRequest_Status) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecRequest_Status.ProtoReflect.Descriptor instead.
 func (*ExecRequest_Status) Descriptor() ([]byte, []int) {
-	return file_node_nodepb_node_proto_rawDescGZIP(), []int{10, 2}
+	return file_node_nodepb_node_proto_rawDescGZIP(), []int{11, 2}
 }
 
 type ExecRequest_Pause struct {
@@ -1770,7 +1849,7 @@ type ExecRequest_Pause struct {
 
 func (x *ExecRequest_Pause) Reset() {
 	*x = ExecRequest_Pause{}
-	mi := &file_node_nodepb_node_proto_msgTypes[23]
+	mi := &file_node_nodepb_node_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1782,7 +1861,7 @@ func (x *ExecRequest_Pause) String() string {
 func (*ExecRequest_Pause) ProtoMessage() {}
 
 func (x *ExecRequest_Pause) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_node_proto_msgTypes[23]
+	mi := &file_node_nodepb_node_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1795,7 +1874,7 @@ func (x *ExecRequest_Pause) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecRequest_Pause.ProtoReflect.Descriptor instead.
 func (*ExecRequest_Pause) Descriptor() ([]byte, []int) {
-	return file_node_nodepb_node_proto_rawDescGZIP(), []int{10, 3}
+	return file_node_nodepb_node_proto_rawDescGZIP(), []int{11, 3}
 }
 
 type ExecRequest_Resume struct {
@@ -1806,7 +1885,7 @@ type ExecRequest_Resume struct {
 
 func (x *ExecRequest_Resume) Reset() {
 	*x = ExecRequest_Resume{}
-	mi := &file_node_nodepb_node_proto_msgTypes[24]
+	mi := &file_node_nodepb_node_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1818,7 +1897,7 @@ func (x *ExecRequest_Resume) String() string {
 func (*ExecRequest_Resume) ProtoMessage() {}
 
 func (x *ExecRequest_Resume) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_node_proto_msgTypes[24]
+	mi := &file_node_nodepb_node_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1831,7 +1910,7 @@ func (x *ExecRequest_Resume) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecRequest_Resume.ProtoReflect.Descriptor instead.
 func (*ExecRequest_Resume) Descriptor() ([]byte, []int) {
-	return file_node_nodepb_node_proto_rawDescGZIP(), []int{10, 4}
+	return file_node_nodepb_node_proto_rawDescGZIP(), []int{11, 4}
 }
 
 // Seen hands the provider the buyer's signature under a snapshot, which says that the buyer has seen it.
@@ -1845,7 +1924,7 @@ type ExecRequest_Seen struct {
 
 func (x *ExecRequest_Seen) Reset() {
 	*x = ExecRequest_Seen{}
-	mi := &file_node_nodepb_node_proto_msgTypes[25]
+	mi := &file_node_nodepb_node_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1857,7 +1936,7 @@ func (x *ExecRequest_Seen) String() string {
 func (*ExecRequest_Seen) ProtoMessage() {}
 
 func (x *ExecRequest_Seen) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_node_proto_msgTypes[25]
+	mi := &file_node_nodepb_node_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1870,7 +1949,7 @@ func (x *ExecRequest_Seen) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecRequest_Seen.ProtoReflect.Descriptor instead.
 func (*ExecRequest_Seen) Descriptor() ([]byte, []int) {
-	return file_node_nodepb_node_proto_rawDescGZIP(), []int{10, 5}
+	return file_node_nodepb_node_proto_rawDescGZIP(), []int{11, 5}
 }
 
 func (x *ExecRequest_Seen) GetSnapshot() []byte {
@@ -1897,7 +1976,7 @@ type ExecRequest_Members struct {
 
 func (x *ExecRequest_Members) Reset() {
 	*x = ExecRequest_Members{}
-	mi := &file_node_nodepb_node_proto_msgTypes[26]
+	mi := &file_node_nodepb_node_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1909,7 +1988,7 @@ func (x *ExecRequest_Members) String() string {
 func (*ExecRequest_Members) ProtoMessage() {}
 
 func (x *ExecRequest_Members) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_node_proto_msgTypes[26]
+	mi := &file_node_nodepb_node_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1922,7 +2001,7 @@ func (x *ExecRequest_Members) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecRequest_Members.ProtoReflect.Descriptor instead.
 func (*ExecRequest_Members) Descriptor() ([]byte, []int) {
-	return file_node_nodepb_node_proto_rawDescGZIP(), []int{10, 6}
+	return file_node_nodepb_node_proto_rawDescGZIP(), []int{11, 6}
 }
 
 func (x *ExecRequest_Members) GetPlan() *ClusterPlan {
@@ -1948,7 +2027,7 @@ const file_node_nodepb_node_proto_rawDesc = "" +
 	"\x04path\x18\x02 \x01(\tR\x04path\"H\n" +
 	"\x06Output\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x12*\n" +
-	"\x04blob\x18\x02 \x01(\v2\x16.starling.node.v1.BlobR\x04blob\"\xb2\x06\n" +
+	"\x04blob\x18\x02 \x01(\v2\x16.starling.node.v1.BlobR\x04blob\"\x8e\a\n" +
 	"\bWorkload\x12\x18\n" +
 	"\aruntime\x18\x01 \x01(\tR\aruntime\x12.\n" +
 	"\x06module\x18\x02 \x01(\v2\x16.starling.node.v1.BlobR\x06module\x12\x12\n" +
@@ -1979,10 +2058,16 @@ const file_node_nodepb_node_proto_rawDesc = "" +
 	"\ascratch\x18\x14 \x01(\tR\ascratch\x12\x17\n" +
 	"\ashm_mib\x18\x15 \x01(\rR\x06shmMib\x127\n" +
 	"\vimage_parts\x18\x16 \x03(\v2\x16.starling.node.v1.BlobR\n" +
-	"imageParts\x1a6\n" +
+	"imageParts\x127\n" +
+	"\avolumes\x18\x17 \x03(\v2\x1d.starling.node.v1.VolumeMountR\avolumes\x12!\n" +
+	"\fvolume_owner\x18\x18 \x01(\fR\vvolumeOwner\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xc7\x02\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"T\n" +
+	"\vVolumeMount\x12\x14\n" +
+	"\x05lease\x18\x01 \x01(\fR\x05lease\x12\x12\n" +
+	"\x04path\x18\x02 \x01(\tR\x04path\x12\x1b\n" +
+	"\tread_only\x18\x03 \x01(\bR\breadOnly\"\xc7\x02\n" +
 	"\aSecrets\x12:\n" +
 	"\x05files\x18\x01 \x03(\v2$.starling.node.v1.Secrets.FilesEntryR\x05files\x124\n" +
 	"\x03env\x18\x02 \x03(\v2\".starling.node.v1.Secrets.EnvEntryR\x03env\x12+\n" +
@@ -2110,7 +2195,7 @@ func file_node_nodepb_node_proto_rawDescGZIP() []byte {
 }
 
 var file_node_nodepb_node_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_node_nodepb_node_proto_msgTypes = make([]protoimpl.MessageInfo, 27)
+var file_node_nodepb_node_proto_msgTypes = make([]protoimpl.MessageInfo, 28)
 var file_node_nodepb_node_proto_goTypes = []any{
 	(Health)(0),                 // 0: starling.node.v1.Health
 	(ExecState)(0),              // 1: starling.node.v1.ExecState
@@ -2118,68 +2203,70 @@ var file_node_nodepb_node_proto_goTypes = []any{
 	(*Input)(nil),               // 3: starling.node.v1.Input
 	(*Output)(nil),              // 4: starling.node.v1.Output
 	(*Workload)(nil),            // 5: starling.node.v1.Workload
-	(*Secrets)(nil),             // 6: starling.node.v1.Secrets
-	(*HealthCheck)(nil),         // 7: starling.node.v1.HealthCheck
-	(*Command)(nil),             // 8: starling.node.v1.Command
-	(*HTTPGet)(nil),             // 9: starling.node.v1.HTTPGet
-	(*Execution)(nil),           // 10: starling.node.v1.Execution
-	(*SignedSnapshot)(nil),      // 11: starling.node.v1.SignedSnapshot
-	(*ExecRequest)(nil),         // 12: starling.node.v1.ExecRequest
-	(*ExecReply)(nil),           // 13: starling.node.v1.ExecReply
-	(*WatchRequest)(nil),        // 14: starling.node.v1.WatchRequest
-	(*WatchItem)(nil),           // 15: starling.node.v1.WatchItem
-	(*LogChunk)(nil),            // 16: starling.node.v1.LogChunk
-	(*MeterRequest)(nil),        // 17: starling.node.v1.MeterRequest
-	(*MeterReply)(nil),          // 18: starling.node.v1.MeterReply
-	nil,                         // 19: starling.node.v1.Workload.EnvEntry
-	nil,                         // 20: starling.node.v1.Secrets.FilesEntry
-	nil,                         // 21: starling.node.v1.Secrets.EnvEntry
-	(*ExecRequest_Start)(nil),   // 22: starling.node.v1.ExecRequest.Start
-	(*ExecRequest_Stop)(nil),    // 23: starling.node.v1.ExecRequest.Stop
-	(*ExecRequest_Status)(nil),  // 24: starling.node.v1.ExecRequest.Status
-	(*ExecRequest_Pause)(nil),   // 25: starling.node.v1.ExecRequest.Pause
-	(*ExecRequest_Resume)(nil),  // 26: starling.node.v1.ExecRequest.Resume
-	(*ExecRequest_Seen)(nil),    // 27: starling.node.v1.ExecRequest.Seen
-	(*ExecRequest_Members)(nil), // 28: starling.node.v1.ExecRequest.Members
-	(*ClusterPlan)(nil),         // 29: starling.node.v1.ClusterPlan
-	(*Link)(nil),                // 30: starling.node.v1.Link
+	(*VolumeMount)(nil),         // 6: starling.node.v1.VolumeMount
+	(*Secrets)(nil),             // 7: starling.node.v1.Secrets
+	(*HealthCheck)(nil),         // 8: starling.node.v1.HealthCheck
+	(*Command)(nil),             // 9: starling.node.v1.Command
+	(*HTTPGet)(nil),             // 10: starling.node.v1.HTTPGet
+	(*Execution)(nil),           // 11: starling.node.v1.Execution
+	(*SignedSnapshot)(nil),      // 12: starling.node.v1.SignedSnapshot
+	(*ExecRequest)(nil),         // 13: starling.node.v1.ExecRequest
+	(*ExecReply)(nil),           // 14: starling.node.v1.ExecReply
+	(*WatchRequest)(nil),        // 15: starling.node.v1.WatchRequest
+	(*WatchItem)(nil),           // 16: starling.node.v1.WatchItem
+	(*LogChunk)(nil),            // 17: starling.node.v1.LogChunk
+	(*MeterRequest)(nil),        // 18: starling.node.v1.MeterRequest
+	(*MeterReply)(nil),          // 19: starling.node.v1.MeterReply
+	nil,                         // 20: starling.node.v1.Workload.EnvEntry
+	nil,                         // 21: starling.node.v1.Secrets.FilesEntry
+	nil,                         // 22: starling.node.v1.Secrets.EnvEntry
+	(*ExecRequest_Start)(nil),   // 23: starling.node.v1.ExecRequest.Start
+	(*ExecRequest_Stop)(nil),    // 24: starling.node.v1.ExecRequest.Stop
+	(*ExecRequest_Status)(nil),  // 25: starling.node.v1.ExecRequest.Status
+	(*ExecRequest_Pause)(nil),   // 26: starling.node.v1.ExecRequest.Pause
+	(*ExecRequest_Resume)(nil),  // 27: starling.node.v1.ExecRequest.Resume
+	(*ExecRequest_Seen)(nil),    // 28: starling.node.v1.ExecRequest.Seen
+	(*ExecRequest_Members)(nil), // 29: starling.node.v1.ExecRequest.Members
+	(*ClusterPlan)(nil),         // 30: starling.node.v1.ClusterPlan
+	(*Link)(nil),                // 31: starling.node.v1.Link
 }
 var file_node_nodepb_node_proto_depIdxs = []int32{
 	2,  // 0: starling.node.v1.Input.blob:type_name -> starling.node.v1.Blob
 	2,  // 1: starling.node.v1.Output.blob:type_name -> starling.node.v1.Blob
 	2,  // 2: starling.node.v1.Workload.module:type_name -> starling.node.v1.Blob
-	19, // 3: starling.node.v1.Workload.env:type_name -> starling.node.v1.Workload.EnvEntry
+	20, // 3: starling.node.v1.Workload.env:type_name -> starling.node.v1.Workload.EnvEntry
 	3,  // 4: starling.node.v1.Workload.inputs:type_name -> starling.node.v1.Input
-	7,  // 5: starling.node.v1.Workload.health:type_name -> starling.node.v1.HealthCheck
-	29, // 6: starling.node.v1.Workload.cluster:type_name -> starling.node.v1.ClusterPlan
+	8,  // 5: starling.node.v1.Workload.health:type_name -> starling.node.v1.HealthCheck
+	30, // 6: starling.node.v1.Workload.cluster:type_name -> starling.node.v1.ClusterPlan
 	2,  // 7: starling.node.v1.Workload.image_parts:type_name -> starling.node.v1.Blob
-	20, // 8: starling.node.v1.Secrets.files:type_name -> starling.node.v1.Secrets.FilesEntry
-	21, // 9: starling.node.v1.Secrets.env:type_name -> starling.node.v1.Secrets.EnvEntry
-	8,  // 10: starling.node.v1.HealthCheck.command:type_name -> starling.node.v1.Command
-	9,  // 11: starling.node.v1.HealthCheck.http:type_name -> starling.node.v1.HTTPGet
-	1,  // 12: starling.node.v1.Execution.state:type_name -> starling.node.v1.ExecState
-	4,  // 13: starling.node.v1.Execution.outputs:type_name -> starling.node.v1.Output
-	0,  // 14: starling.node.v1.Execution.health:type_name -> starling.node.v1.Health
-	11, // 15: starling.node.v1.Execution.before:type_name -> starling.node.v1.SignedSnapshot
-	11, // 16: starling.node.v1.Execution.after:type_name -> starling.node.v1.SignedSnapshot
-	30, // 17: starling.node.v1.Execution.links:type_name -> starling.node.v1.Link
-	22, // 18: starling.node.v1.ExecRequest.start:type_name -> starling.node.v1.ExecRequest.Start
-	23, // 19: starling.node.v1.ExecRequest.stop:type_name -> starling.node.v1.ExecRequest.Stop
-	24, // 20: starling.node.v1.ExecRequest.status:type_name -> starling.node.v1.ExecRequest.Status
-	25, // 21: starling.node.v1.ExecRequest.pause:type_name -> starling.node.v1.ExecRequest.Pause
-	26, // 22: starling.node.v1.ExecRequest.resume:type_name -> starling.node.v1.ExecRequest.Resume
-	27, // 23: starling.node.v1.ExecRequest.seen:type_name -> starling.node.v1.ExecRequest.Seen
-	28, // 24: starling.node.v1.ExecRequest.members:type_name -> starling.node.v1.ExecRequest.Members
-	10, // 25: starling.node.v1.ExecReply.execution:type_name -> starling.node.v1.Execution
-	10, // 26: starling.node.v1.WatchItem.execution:type_name -> starling.node.v1.Execution
-	16, // 27: starling.node.v1.WatchItem.log:type_name -> starling.node.v1.LogChunk
-	5,  // 28: starling.node.v1.ExecRequest.Start.workload:type_name -> starling.node.v1.Workload
-	29, // 29: starling.node.v1.ExecRequest.Members.plan:type_name -> starling.node.v1.ClusterPlan
-	30, // [30:30] is the sub-list for method output_type
-	30, // [30:30] is the sub-list for method input_type
-	30, // [30:30] is the sub-list for extension type_name
-	30, // [30:30] is the sub-list for extension extendee
-	0,  // [0:30] is the sub-list for field type_name
+	6,  // 8: starling.node.v1.Workload.volumes:type_name -> starling.node.v1.VolumeMount
+	21, // 9: starling.node.v1.Secrets.files:type_name -> starling.node.v1.Secrets.FilesEntry
+	22, // 10: starling.node.v1.Secrets.env:type_name -> starling.node.v1.Secrets.EnvEntry
+	9,  // 11: starling.node.v1.HealthCheck.command:type_name -> starling.node.v1.Command
+	10, // 12: starling.node.v1.HealthCheck.http:type_name -> starling.node.v1.HTTPGet
+	1,  // 13: starling.node.v1.Execution.state:type_name -> starling.node.v1.ExecState
+	4,  // 14: starling.node.v1.Execution.outputs:type_name -> starling.node.v1.Output
+	0,  // 15: starling.node.v1.Execution.health:type_name -> starling.node.v1.Health
+	12, // 16: starling.node.v1.Execution.before:type_name -> starling.node.v1.SignedSnapshot
+	12, // 17: starling.node.v1.Execution.after:type_name -> starling.node.v1.SignedSnapshot
+	31, // 18: starling.node.v1.Execution.links:type_name -> starling.node.v1.Link
+	23, // 19: starling.node.v1.ExecRequest.start:type_name -> starling.node.v1.ExecRequest.Start
+	24, // 20: starling.node.v1.ExecRequest.stop:type_name -> starling.node.v1.ExecRequest.Stop
+	25, // 21: starling.node.v1.ExecRequest.status:type_name -> starling.node.v1.ExecRequest.Status
+	26, // 22: starling.node.v1.ExecRequest.pause:type_name -> starling.node.v1.ExecRequest.Pause
+	27, // 23: starling.node.v1.ExecRequest.resume:type_name -> starling.node.v1.ExecRequest.Resume
+	28, // 24: starling.node.v1.ExecRequest.seen:type_name -> starling.node.v1.ExecRequest.Seen
+	29, // 25: starling.node.v1.ExecRequest.members:type_name -> starling.node.v1.ExecRequest.Members
+	11, // 26: starling.node.v1.ExecReply.execution:type_name -> starling.node.v1.Execution
+	11, // 27: starling.node.v1.WatchItem.execution:type_name -> starling.node.v1.Execution
+	17, // 28: starling.node.v1.WatchItem.log:type_name -> starling.node.v1.LogChunk
+	5,  // 29: starling.node.v1.ExecRequest.Start.workload:type_name -> starling.node.v1.Workload
+	30, // 30: starling.node.v1.ExecRequest.Members.plan:type_name -> starling.node.v1.ClusterPlan
+	31, // [31:31] is the sub-list for method output_type
+	31, // [31:31] is the sub-list for method input_type
+	31, // [31:31] is the sub-list for extension type_name
+	31, // [31:31] is the sub-list for extension extendee
+	0,  // [0:31] is the sub-list for field type_name
 }
 
 func init() { file_node_nodepb_node_proto_init() }
@@ -2188,12 +2275,12 @@ func file_node_nodepb_node_proto_init() {
 		return
 	}
 	file_node_nodepb_cluster_proto_init()
-	file_node_nodepb_node_proto_msgTypes[5].OneofWrappers = []any{
+	file_node_nodepb_node_proto_msgTypes[6].OneofWrappers = []any{
 		(*HealthCheck_Command)(nil),
 		(*HealthCheck_TcpPort)(nil),
 		(*HealthCheck_Http)(nil),
 	}
-	file_node_nodepb_node_proto_msgTypes[10].OneofWrappers = []any{
+	file_node_nodepb_node_proto_msgTypes[11].OneofWrappers = []any{
 		(*ExecRequest_Start_)(nil),
 		(*ExecRequest_Stop_)(nil),
 		(*ExecRequest_Status_)(nil),
@@ -2202,7 +2289,7 @@ func file_node_nodepb_node_proto_init() {
 		(*ExecRequest_Seen_)(nil),
 		(*ExecRequest_Members_)(nil),
 	}
-	file_node_nodepb_node_proto_msgTypes[13].OneofWrappers = []any{
+	file_node_nodepb_node_proto_msgTypes[14].OneofWrappers = []any{
 		(*WatchItem_Execution)(nil),
 		(*WatchItem_Log)(nil),
 	}
@@ -2212,7 +2299,7 @@ func file_node_nodepb_node_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_node_nodepb_node_proto_rawDesc), len(file_node_nodepb_node_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   27,
+			NumMessages:   28,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

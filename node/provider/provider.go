@@ -174,11 +174,17 @@ func (m money) Earned(s *billing.Meter)                      { m.p.pay.Earned(s)
 // limits returns the limits of the lease book.
 func (p *Provider) limits(units int) lease.Limits {
 	cfg, interval := p.cfg, p.cfg.Genesis.IntervalSlots
+	longest := map[market.Class]uint64{}
+	for _, lot := range cfg.Lots {
+		if lot.MaxSlots > 0 {
+			longest[lot.Class] = lot.MaxSlots
+		}
+	}
 	l := lease.Limits{
 		Provider: p.self, Payout: cfg.Owner, Domain: p.domain, SlotMillis: cfg.Genesis.SlotMillis,
 		Decimals: cfg.Genesis.Decimals, Asks: asks(cfg.Lots, p.settings()), Region: cfg.Region,
 		Runtimes: slices.Sorted(maps.Keys(cfg.Runtimes)), MinSlots: cfg.MinSlots, MaxSlots: cfg.MaxSlots,
-		HoldTTL:  cfg.HoldTTL,
+		Longest: longest, HoldTTL: cfg.HoldTTL,
 		SignTTL:  max(signTTL, time.Duration(signSlots*cfg.Genesis.SlotMillis)*time.Millisecond),
 		MaxHolds: 4 * units, MaxHoldsPerBuyer: 2 * units, MaxLeasesPerBuyer: cfg.Policy.MaxLeasesPerBuyer,
 		MaxMembers:     cfg.Policy.Clusters.MaxMembers,

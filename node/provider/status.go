@@ -150,12 +150,12 @@ func (p *Provider) Inventory() sign.Hash {
 	return market.UnitsRoot(ids)
 }
 
-// Idle returns the units for sale that are neither held nor withdrawn.
+// Idle returns the units for sale that are neither held nor withdrawn and that an audit can prove.
 func (p *Provider) Idle() []market.Unit {
 	b := p.ledger.Book()
 	return slices.DeleteFunc(b.Units(), func(u market.Unit) bool {
 		_, held := b.Holder(u.ID)
-		return held || b.Withdrawn(u.ID)
+		return held || b.Withdrawn(u.ID) || u.Class == market.Disk
 	})
 }
 

@@ -66,7 +66,7 @@ func leaseOf(r lease.Record) executor.Lease {
 	}
 	n := uint32(len(r.Units))
 	return executor.Lease{
-		First: r.First(), Buyer: r.Core.Buyer, Units: r.Units,
+		First: r.First(), Buyer: r.Core.Buyer, Units: r.Units, Storage: r.Class == market.Disk,
 		Limits: runtime.Limits{
 			MemoryMiB: n * r.PerUnit.MemoryMiB, MilliCPU: n * r.PerUnit.MilliCPU, DiskMiB: n * r.PerUnit.DiskMiB,
 		},

@@ -72,6 +72,17 @@ type Volumer interface {
 	KeepsLayers() bool
 }
 
+// Storer is the ability to keep directories: an execution has no program, and is a directory while it runs. Other
+// executions mount it.
+type Storer interface {
+	Runtime
+	// Directory returns the directory of a running execution. It returns ErrEnded after its end.
+	Directory(h Handle) (string, error)
+	// Hold delays the removal of the directory of an execution, which need not be recovered yet, until leave is called.
+	// gone is closed once the execution is to end.
+	Hold(h Handle) (gone <-chan struct{}, leave func())
+}
+
 // Attacher is the ability to run one more program in an execution's sandbox, under its limits.
 type Attacher interface {
 	// Attach runs the program and returns its exit code when it has ended. Input is read until its end or the
@@ -228,6 +239,8 @@ type Mount struct {
 	Host     string `json:"host"`  // absolute path of an existing directory
 	Guest    string `json:"guest"` // absolute, clean, not "/", not in another mount
 	ReadOnly bool   `json:"read_only,omitempty"`
+	// RoomMiB is the limit of a writable mount that has its own; 0 means that its files count for Limits.DiskMiB.
+	RoomMiB uint32 `json:"room_mib,omitempty"`
 }
 
 // Limits bound one execution. A zero means the default.

@@ -1,4 +1,4 @@
-// Package runtimes opens the runtimes of programs that a peer has: WebAssembly always, and containers if it sells and
+// Package runtimes opens the runtimes that a peer has: WebAssembly and volumes always, and containers if it sells and
 // finds an engine.
 package runtimes
 
@@ -15,6 +15,7 @@ import (
 	"github.com/starling-network/starling/node/config"
 	"github.com/starling-network/starling/node/runtime"
 	"github.com/starling-network/starling/node/runtime/docker"
+	"github.com/starling-network/starling/node/runtime/storage"
 	"github.com/starling-network/starling/node/runtime/wasm"
 )
 
@@ -32,7 +33,7 @@ func Open(ctx context.Context, c config.Docker, home, cache string, key sign.Key
 	if err != nil {
 		return s, err
 	}
-	s[wasm.Name] = w
+	s[wasm.Name], s[storage.Name] = w, storage.New(storage.Config{Log: log})
 	d, err := openDocker(ctx, c, home, key, log)
 	if d != nil {
 		s[docker.Name] = d
@@ -43,7 +44,7 @@ func Open(ctx context.Context, c config.Docker, home, cache string, key sign.Key
 // Close closes all.
 func (s Set) Close() error {
 	var errs []error
-	for _, name := range []string{docker.Name, wasm.Name} {
+	for _, name := range []string{docker.Name, wasm.Name, storage.Name} {
 		if c, ok := s[name].(io.Closer); ok {
 			errs = append(errs, c.Close())
 		}

@@ -26,13 +26,13 @@ func TestOpenDocker(t *testing.T) {
 	}
 }
 
-// Without an engine a peer runs WebAssembly alone.
+// Without an engine a peer runs WebAssembly and keeps volumes.
 func TestOpen(t *testing.T) {
 	t.Parallel()
 	home := t.TempDir()
 	none := config.Docker{Enabled: config.DockerAuto, Host: "unix://" + filepath.Join(home, "no.sock")}
 	s, err := Open(t.Context(), none, home, home, sign.Key{1}, slog.New(slog.DiscardHandler))
-	if err != nil || len(s) != 1 || s["wasm"] == nil || s.Containers() {
+	if err != nil || len(s) != 2 || s["wasm"] == nil || s["volume"] == nil || s.Containers() {
 		t.Errorf("runtimes %v, %v", s, err)
 	}
 	if err := s.Close(); err != nil {

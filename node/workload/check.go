@@ -4,12 +4,15 @@ import (
 	"errors"
 	"fmt"
 	"path"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/cluster"
 	"github.com/starling-network/starling/node/files/web"
 	"github.com/starling-network/starling/node/nodepb"
@@ -24,6 +27,7 @@ const (
 	maxEnv     = 256
 	maxInputs  = 256
 	maxOutputs = 16
+	maxVolumes = 8
 	maxPath    = 512
 
 	// MaxPull is the longest limit on fetching the image and inputs of a workload.
@@ -82,6 +86,9 @@ func Check(w *nodepb.Workload, h Host) error {
 			return check
 		}
 	}
+	if err := checkVolumes(w, rt); err != nil { // the other paths are known to be clean
+		return err
+	}
 	switch {
 	case len(w.Sealed) > sealed.MaxBox:
 		return Bad("secrets of %d bytes, at most %d", len(w.Sealed), sealed.MaxBox)
@@ -93,6 +100,9 @@ func Check(w *nodepb.Workload, h Host) error {
 
 // checkProgram checks the fields that name the program.
 func checkProgram(w *nodepb.Workload, rt runtime.Runtime, h Host) error {
+	if _, stores := rt.(runtime.Storer); stores {
+		return checkStored(w)
+	}
 	_, images := rt.(runtime.Images)
 	if !images {
 		switch {
@@ -138,6 +148,55 @@ func checkProgram(w *nodepb.Workload, rt runtime.Runtime, h Host) error {
 		}
 	default:
 		return Bad("network: got %.40q, want empty or %q", w.Network, runtime.NetworkInternet)
+	}
+	return nil
+}
+
+// checkStored refuses a volume with fields of a program.
+func checkStored(w *nodepb.Workload) error {
+	bare := &nodepb.Workload{
+		Runtime: w.Runtime, Env: w.Env, DiskMib: w.DiskMib, PullMillis: w.PullMillis, KeepMillis: w.KeepMillis,
+		WallMillis: w.WallMillis, VolumeOwner: w.VolumeOwner,
+	}
+	if n := len(w.VolumeOwner); n != 0 && n != len(sign.Key{}) {
+		return Bad("volume_owner: %d bytes, want %d or none", n, len(sign.Key{}))
+	}
+	if !proto.Equal(w, bare) || w.WallMillis > 0 {
+		return Bad("a volume has no program, files, secrets, health check, volumes, cluster or time limit")
+	}
+	return nil
+}
+
+// checkVolumes checks the places of volumes. The hook of volumes checks their leases.
+func checkVolumes(w *nodepb.Workload, rt runtime.Runtime) error {
+	if _, stores := rt.(runtime.Storer); !stores && len(w.VolumeOwner) > 0 {
+		return Bad("volume_owner: only a volume has one")
+	}
+	if len(w.Volumes) > maxVolumes {
+		return Bad("%d volumes, at most %d", len(w.Volumes), maxVolumes)
+	}
+	taken := mountPoints(w)
+	for _, v := range w.Volumes {
+		if len(v.GetLease()) != len(market.LeaseID{}) {
+			return Bad("volume: lease id is not 32 bytes")
+		}
+		if err := checkPath(v.GetPath()); err != nil {
+			return Bad("volume: %v", err)
+		}
+		if w.Image != "" && runtime.HidesSystem(v.Path) {
+			return Bad("%s: a volume there would hide the image's own %[1]s; use a separate directory, such as /data",
+				v.Path)
+		}
+		if slices.ContainsFunc(taken, func(m string) bool { return within(v.Path, m) || within(m, v.Path) }) {
+			return Bad("volume %s: an input, output or another volume is there", v.Path)
+		}
+		taken = append(taken, v.Path)
+	}
+	if len(taken) > runtime.MaxMounts {
+		return Bad("files and volumes in %d directories, at most %d", len(taken), runtime.MaxMounts)
+	}
+	if len(w.Volumes) > 0 && w.Seed != 0 {
+		return Bad("seed: a result would depend on a volume")
 	}
 	return nil
 }

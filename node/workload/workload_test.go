@@ -77,6 +77,14 @@ func TestCheck(t *testing.T) {
 		"scratch at /":     {"scratch", func(w *nodepb.Workload) { w.Scratch = "/" }},
 		"scratch at /run":  {"kept for the runtime", func(w *nodepb.Workload) { w.Scratch = "/run/x" }},
 		"shm of a module":  {"shm_mib", func(w *nodepb.Workload) { w.ShmMib = 1 }},
+		"volume's lease":   {"not 32 bytes", func(w *nodepb.Workload) { w.Volumes = mounted("/v"); w.Volumes[0].Lease = nil }},
+		"no volume":        {"not 32 bytes", func(w *nodepb.Workload) { w.Volumes = []*nodepb.VolumeMount{nil} }},
+		"volume's path":    {"clean absolute path", func(w *nodepb.Workload) { w.Volumes = mounted("/v/..") }},
+		"volume at /run":   {"kept for the runtime", func(w *nodepb.Workload) { w.Volumes = mounted("/run/x") }},
+		"volume in mount":  {"is there", func(w *nodepb.Workload) { w.Volumes = mounted("/data/y") }},
+		"volumes nested":   {"is there", func(w *nodepb.Workload) { w.Volumes = mounted("/v/a", "/v") }},
+		"too many volumes": {"at most", func(w *nodepb.Workload) { w.Volumes = mounted(make([]string, maxVolumes+1)...) }},
+		"seeded volume":    {"seed", func(w *nodepb.Workload) { w.Volumes, w.Seed = mounted("/v"), 1 }},
 		"NUL":              {"clean absolute path", func(w *nodepb.Workload) { w.Outputs[0] = "/o\x00ut" }},
 		"long path":        {"clean absolute path", func(w *nodepb.Workload) { w.Outputs[0] = "/" + strings.Repeat("x", maxPath) }},
 	} {
@@ -86,6 +94,14 @@ func TestCheck(t *testing.T) {
 			t.Errorf("%s: %v, want one that says %q", name, err, c.want)
 		}
 	}
+}
+
+// mounted are volumes at these paths.
+func mounted(paths ...string) (out []*nodepb.VolumeMount) {
+	for _, p := range paths {
+		out = append(out, &nodepb.VolumeMount{Lease: make([]byte, 32), Path: p})
+	}
+	return out
 }
 
 // at is a blob with URLs.

@@ -75,7 +75,8 @@ func (p *Peer) startOn(h *p2p.Host, st store.Store) {
 	p.Node, err = node.New(ctx, node.Parts{
 		Access: n.access(p.Key.Key()),
 		Config: cfg, Home: p.Home, Genesis: n.Genesis, Key: p.Key, Owner: p.Key.Key(), Host: h, Store: st,
-		Blobs: p.Blobs, Runtimes: map[string]runtime.Runtime{"wasm": p.Fake, "docker": p.Engine},
+		Blobs: p.Blobs, Runtimes: map[string]runtime.Runtime{"wasm": p.Fake, "docker": p.Engine,
+			"volume": runtimetest.NewVolumes()},
 		SlotEvery: slotEvery, NoAPI: true, Version: "test", GPUs: n.opts.GPUs[p.i], Hardware: n.opts.Hardware[p.i],
 		Networks: n.Overlays.at(h.ID()), Mask: n.mask(), Log: n.opts.Log.With("peer", name(p.i)),
 	})

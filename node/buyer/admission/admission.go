@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/ipfs/go-cid"
@@ -30,6 +31,7 @@ type Rules struct {
 	Webhooks   Webhooks
 	Wallet     Wallet
 	Holder     Holder
+	Jobs       Jobs
 	Blocks     bool         // the chain's blocks are seen
 	Escrows    bool         // jobs are paid from escrows
 	Carries    func() int64 // bytes that a connection carries, see buyer.Config; optional
@@ -64,25 +66,32 @@ type Holder interface {
 	Holds(key string, c cid.Cid) bool
 }
 
-// Admit refuses a job that cannot work, or whose files its key does not have. It returns the job as Local does, with
-// the parts of a pushed image, and a warning for its user. The errors are ErrRefused and ErrFunds.
-func (b Rules) Admit(ctx context.Context, sub record.Submission) (spec job.Job, warning string, err error) {
-	if spec, err = b.withParts(b.Local(sub.Spec, sub.Key), sub.Key); err != nil {
-		return spec, "", err
+// Admit refuses a job that cannot work, or whose files or volumes its key does not have. It completes the job with the
+// places of its files and volumes and with the parts of a pushed image, and returns a warning for its user. The errors
+// are ErrRefused and ErrFunds.
+func (b Rules) Admit(ctx context.Context, sub *record.Submission) (warning string, err error) {
+	if sub.Spec, err = b.withParts(b.Local(sub.Spec, sub.Key), sub.Key); err != nil {
+		return "", err
 	}
-	if err := b.check(ctx, spec); err != nil {
-		return spec, "", err
+	if sub.Spec, warning, err = b.Volumes(sub.Spec, sub.Key, time.Now()); err != nil {
+		return "", err
 	}
-	if err := b.Held(spec, sub.Key); err != nil {
-		return spec, "", err
+	if err := b.check(ctx, sub.Spec); err != nil {
+		return "", err
 	}
-	if warning, err = b.carry(spec); err != nil {
-		return spec, "", err
+	if err := b.Held(sub.Spec, sub.Key); err != nil {
+		return "", err
 	}
-	if err := sub.Values.CheckFor(spec); err != nil {
-		return spec, "", fmt.Errorf("%w: %w", record.ErrRefused, err)
+	carried, err := b.carry(sub.Spec)
+	if err != nil {
+		return "", err
 	}
-	return spec, warning, nil
+	warning = strings.TrimPrefix(warning+"; "+carried, "; ")
+	warning = strings.TrimSuffix(warning, "; ")
+	if err := sub.Values.CheckFor(sub.Spec); err != nil {
+		return "", fmt.Errorf("%w: %w", record.ErrRefused, err)
+	}
+	return warning, nil
 }
 
 // Local returns the job with marks on inputs by URL that this peer has too, and that the API key may read. Providers

@@ -99,7 +99,7 @@ func TestAdmit(t *testing.T) {
 		if c.rules != nil {
 			c.rules(&r)
 		}
-		_, _, err := r.Admit(t.Context(), record.Submission{Spec: s, Key: c.key})
+		_, err := r.Admit(t.Context(), &record.Submission{Spec: s, Key: c.key})
 		if !errors.Is(err, c.want) || !strings.Contains(fmt.Sprint(err), c.text) {
 			t.Errorf("%s: %v, want %v with %q", name, err, c.want, c.text)
 		}

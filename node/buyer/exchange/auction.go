@@ -60,6 +60,8 @@ type Ask struct {
 	Need   int
 	Skip   map[sign.Key]bool
 	Settle time.Duration // additional time to collect once there are enough
+	// Only are the only providers that are asked, directly and known or not; none means all. The order is not gossiped.
+	Only []sign.Key
 }
 
 // auction collects the quotes for one order.
@@ -214,7 +216,9 @@ func (x *Exchange) Collect(ctx context.Context, t Trace, o market.Order, envelop
 	x.mu.Lock()
 	x.auctions[o.ID] = a
 	x.mu.Unlock()
-	x.turnout.Ordered(o, a.start)
+	if len(ask.Only) == 0 {
+		x.turnout.Ordered(o, a.start)
+	}
 	a.run(ctx, envelope)
 	x.mu.Lock()
 	delete(x.auctions, o.ID)
@@ -250,10 +254,12 @@ func (a *auction) run(ctx context.Context, envelope []byte) {
 			t.Add(trace.Step{At: time.Now(), Kind: trace.Ordered, Detail: "not gossiped: " + err.Error()})
 		}
 	}
-	if !a.ask.Again {
+	if !a.ask.Again && len(a.ask.Only) == 0 {
 		wg.Go(publish)
 	}
-	if a.ask.Direct {
+	if len(a.ask.Only) > 0 {
+		wg.Go(func() { a.askOnly(ctx, envelope) })
+	} else if a.ask.Direct {
 		wg.Go(func() { x.askKnown(ctx, a, envelope) })
 	}
 	a.listen(ctx)
@@ -299,6 +305,28 @@ func (x *Exchange) askKnown(ctx context.Context, a *auction, envelope []byte) {
 	}
 }
 
+// askOnly sends the order to the only providers that are wanted, in parallel.
+func (a *auction) askOnly(ctx context.Context, envelope []byte) {
+	x := a.x
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	known := map[sign.Key]book.Known{}
+	for _, k := range x.Book.Class(a.order.Class, time.Now()) {
+		known[k.Offer.Provider] = k
+	}
+	for _, p := range a.ask.Only {
+		k, ok := known[p]
+		if !ok {
+			k.Offer.Provider = p // its addresses may be known without an offer
+		}
+		if why, no := x.Blocked(p); no {
+			a.refuse(match.Refusal{Provider: p, Reason: market.ReasonUnwanted, Detail: why})
+		} else if a.mayAsk(k.Offer) {
+			wg.Go(func() { x.askOne(ctx, a, k, envelope) })
+		}
+	}
+}
+
 // mayAsk reports whether to send the order to the provider of an offer directly, at most once.
 func (a *auction) mayAsk(o market.Offer) bool {
 	a.mu.Lock()
@@ -323,7 +351,7 @@ func (x *Exchange) best(a *auction) []book.Known {
 	byLot := make(map[lot]book.Known, len(all))
 	candidates := make([]match.Candidate, 0, len(all))
 	for _, k := range all {
-		if k.Offer.Provider == x.cfg.Self {
+		if k.Offer.Provider == x.cfg.Self || len(a.ask.Only) > 0 && !slices.Contains(a.ask.Only, k.Offer.Provider) {
 			continue
 		}
 		if why, no := x.Blocked(k.Offer.Provider); no {

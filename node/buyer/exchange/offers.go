@@ -37,7 +37,7 @@ func (x *Exchange) Offers(ctx context.Context, c market.Class) []book.Known {
 	var wg sync.WaitGroup
 	families := []market.Class{c}
 	if c == "" {
-		families = []market.Class{"cpu", "gpu"}
+		families = []market.Class{"cpu", "gpu", market.Disk}
 	}
 	for _, f := range families {
 		wg.Go(func() { x.Find(ctx, f, nil, 0) })

@@ -61,6 +61,9 @@ func (a *auction) late() func() bool {
 
 // strangers returns how many peers may sell the order's class that are neither this one nor in the book.
 func (a *auction) strangers() int {
+	if len(a.ask.Only) > 0 {
+		return 0
+	}
 	c, known := a.order.Class, map[sign.Key]bool{}
 	for _, k := range a.x.Book.Class(c, time.Now()) {
 		known[k.Offer.Provider] = true
@@ -146,7 +149,7 @@ func (c Collected) likely(twice bool) bool {
 	if c.auction.ask.Spread {
 		fit = providers
 	}
-	if fit >= int(o.Count) {
+	if fit >= int(o.Count) || len(c.auction.ask.Only) > 0 {
 		return false
 	}
 	fit += c.Open()

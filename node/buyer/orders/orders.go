@@ -301,7 +301,7 @@ func (s *Orders) take(
 		until = time.Time{}
 	}
 	how := exchange.Ask{Direct: !j.Spec.Placement.GossipOnly, Spread: !j.Spec.Placement.Pack,
-		Settle: exchange.SettleQuotes}
+		Settle: exchange.SettleQuotes, Only: j.Spec.Providers()}
 	if j.Spec.Cluster != nil {
 		how.Settle, how.Cluster = exchange.SettleCluster, true
 	}

@@ -61,7 +61,8 @@ func (c *Office) quoteOnce(
 		return record.Quotation{}, 0, err
 	}
 	began := time.Now()
-	how := exchange.Ask{Direct: !spec.Placement.GossipOnly, Spread: !spec.Placement.Pack, Settle: exchange.SettleQuotes}
+	how := exchange.Ask{Direct: !spec.Placement.GossipOnly, Spread: !spec.Placement.Pack,
+		Settle: exchange.SettleQuotes, Only: spec.Providers()}
 	got := c.Exchange.Collect(ctx, exchange.Silence{}, o, env, how)
 	out := record.Quotation{Order: o.ID, Quotes: []record.QuotedOffer{}, Declined: []record.Declined{}, MaxCost: most,
 		Took: time.Since(began)}

@@ -80,6 +80,12 @@ func Workload(j Job, rank int) (*nodepb.Workload, error) {
 	for _, out := range spec.Outputs {
 		w.Outputs = append(w.Outputs, out.Path)
 	}
+	if spec.Runtime == job.RuntimeVolume && j.Detached != nil { // its leases are signed by a key of this job alone
+		w.VolumeOwner = j.Detached.Owner[:]
+	}
+	for _, v := range spec.Volumes {
+		w.Volumes = append(w.Volumes, &nodepb.VolumeMount{Lease: v.Lease[:], Path: v.Path, ReadOnly: v.ReadOnly})
+	}
 	if spec.ScratchMiB > 0 {
 		w.Scratch, w.Env[EnvScratch] = job.ScratchPath, job.ScratchPath
 		if _, own := w.Env[envTemp]; !own {

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/starling-network/starling/market"
@@ -126,6 +127,9 @@ func (j Job) candidates(
 // refuse returns the reason why the provider of a quote does not suit the job, or nil.
 func (j Job) refuse(o market.Order, q exchange.Quoted) *market.Refusal {
 	p := q.Quote.Provider
+	if only := j.Spec.Providers(); len(only) > 0 && !slices.Contains(only, p) {
+		return market.Refuse(market.ReasonUnwanted, "the job is for other providers alone")
+	}
 	if why := j.overLimit(o, q); why != "" {
 		return &market.Refusal{Reason: market.ReasonLimit, Detail: why}
 	}
@@ -198,6 +202,9 @@ func (j Job) Choose(
 	}
 	if none != nil {
 		unseen := slices.ContainsFunc(declined, func(r match.Refusal) bool { return r.Reason == market.ReasonUnseen })
+		if only := j.Spec.Providers(); len(only) > 0 {
+			return Choice{}, &exchange.Unplaced{Raced: unseen, Reason: refusals(only, append(declined, res.Refused...))}
+		}
 		return Choice{}, &exchange.Unplaced{Thin: o.Draw != match.DrawAll, Raced: unseen, Unsettled: got.Growing(),
 			Reason: j.cfg.Exchange.Explain(ctx, o, none, byKey, declined)}
 	}
@@ -217,6 +224,21 @@ func (j Job) Choose(
 		out.Members = append(out.Members, gang.Member{Rank: rank}) // a recruit takes it
 	}
 	return out, nil
+}
+
+// refusals returns the answer of each of the only providers that are wanted.
+func refusals(only []sign.Key, all []match.Refusal) string {
+	var text []string
+	for _, p := range only {
+		why := "no answer"
+		for _, r := range all {
+			if r.Provider == p {
+				why = r.Detail
+			}
+		}
+		text = append(text, fmt.Sprintf("%s: %s", p.Short(), why))
+	}
+	return "no match: only these providers are wanted: " + strings.Join(text, "; ")
 }
 
 // infeasible adds refusals to the trace.

@@ -7,6 +7,7 @@
 //	Program      the image or module
 //	Equipment    the GPUs that a container gets
 //	Files        inputs before the start, outputs after the end
+//	Volumes      volumes of the same buyer in a program
 //	Snapshots    signed reports on the health of devices at both ends
 //	Eviction     device memory that others hold is released
 //	Health       the buyer's checks of the running program
@@ -25,6 +26,8 @@ import (
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/executor"
 	"github.com/starling-network/starling/node/journal"
+	"github.com/starling-network/starling/node/runtime"
+	"github.com/starling-network/starling/node/runtime/storage"
 	"github.com/starling-network/starling/node/workload"
 	"github.com/starling-network/starling/verify/exclusive"
 )
@@ -62,6 +65,7 @@ type Config struct {
 // All returns the hooks in their order. network is a hook as well.
 func All(c Config, network Network) []executor.Hook {
 	from := patient{c.Files}
+	storer, _ := c.Host.Runtimes[storage.Name].(runtime.Storer)
 	return []executor.Hook{
 		Admission{c.Host, network},
 		Retention{c.Retain, c.Files},
@@ -70,6 +74,7 @@ func All(c Config, network Network) []executor.Hook {
 		Program{c.Blobs, from},
 		Equipment{c.Devices},
 		Files{c.Blobs, from},
+		&Volumes{Storer: storer, Log: c.Log},
 		c.Snapshots(),
 		network,
 		Eviction{c.Devices},

@@ -24,6 +24,9 @@ var _ executor.Prestart = Program{}
 
 // Prestart implements executor.Prestart.
 func (p Program) Prestart(ctx context.Context, e *executor.Execution, l *executor.Launch) error {
+	if _, stores := l.Runtime.(runtime.Storer); stores {
+		return nil // a volume has none
+	}
 	if digest, pushed := runtime.PushedDigest(e.Work.Image); pushed {
 		return p.load(ctx, e, l, digest)
 	}

@@ -44,6 +44,7 @@ const (
 //	  placement: {regions: [eu-west], exclude: [<provider key>], spread: peer}
 //	  inputs: [{src: "shards/{rank}.bin", dst: /data/shard.bin}, {src: "s3://bucket/model/", dst: /model}]
 //	  outputs: [{src: /out}]
+//	  volumes: {data: /data, model: "/model:ro"}              # from starling volume create, at its provider
 //	  scratch: 50Gi                       # space at /scratch, on the lease's disk, discarded at the end
 //	  shmSize: 8Gi                        # /dev/shm of a container, part of its memory; half of it by default
 //	  rounds:
@@ -184,6 +185,7 @@ func (f *file) spec(n ast.Node, path string) {
 		"placement":    f.placement,
 		"inputs":       f.inputs(&j.Inputs),
 		"outputs":      f.outputs,
+		"volumes":      f.volumes,
 		"scratch":      func(n ast.Node, field string) { set(f, n, field, &j.ScratchMiB, parseMiB) },
 		"shmSize":      func(n ast.Node, field string) { set(f, n, field, &j.ShmMiB, parseMiB) },
 		"rounds":       f.rounds,
@@ -203,9 +205,9 @@ func (f *file) spec(n ast.Node, path string) {
 			f.wrong(n, field, "write count for the ranks of a job, or kind: %s", KindCluster)
 		},
 	}, map[string]string{
-		"replicas":   "replicas of services; write count for the ranks of a job",
-		"checkpoint": "checkpoints",
-		"volumes":    "volumes; write inputs and outputs", "priority": "priorities",
+		"replicas":    "replicas of services; write count for the ranks of a job",
+		"checkpoint":  "checkpoints",
+		"priority":    "priorities",
 		"constraints": "constraints",
 	})
 	for _, two := range [][2]string{{"module", "image"}, {"args", "command"}} {
@@ -242,6 +244,7 @@ func (f *file) placement(n ast.Node, path string) {
 	known := fields{
 		"regions": func(n ast.Node, field string) { items(f, n, field, &p.Regions, asRegion) },
 		"exclude": func(n ast.Node, field string) { items(f, n, field, &p.Exclude, asProvider) },
+		"only":    func(n ast.Node, field string) { items(f, n, field, &p.Only, asProvider) },
 		"spread":  f.spread,
 	}
 	if c := f.job.Cluster; c != nil {

@@ -1,6 +1,10 @@
 package jobfile
 
 import (
+	"maps"
+	"slices"
+	"strings"
+
 	"github.com/goccy/go-yaml/ast"
 	"github.com/starling-network/starling/node/job"
 )
@@ -126,4 +130,19 @@ func (f *file) webhooks(n ast.Node, path string) {
 		}, nil)
 		f.job.Webhooks = append(f.job.Webhooks, w)
 	})
+}
+
+// volumes reads a mapping of names of volumes to their places.
+func (f *file) volumes(n ast.Node, path string) {
+	places := f.texts(n, path)
+	for _, name := range slices.Sorted(maps.Keys(places)) {
+		f.job.Volumes = append(f.job.Volumes, asVolume(name, places[name]))
+	}
+}
+
+// asVolume reads the place of a volume: "/data" or "/data:ro".
+func asVolume(name, place string) job.VolumeMount {
+	v := job.VolumeMount{Name: name}
+	v.Path, v.ReadOnly = strings.CutSuffix(place, ":ro")
+	return v
 }

@@ -2,8 +2,10 @@ package jobfile
 
 import (
 	"fmt"
-	"github.com/starling-network/starling/node/job"
 	"strings"
+
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/node/job"
 )
 
 // never refuses the flags that docker has and Starling has not.
@@ -26,12 +28,20 @@ func (f Flags) never(r *flagReader) {
 			r.problems.add(asked.flag, "%s", job.Never[asked.why])
 		}
 	}
+}
+
+// volumes reads named volumes, and refuses mounts of the provider's own files.
+func (f Flags) volumes(r *flagReader, j *job.Job) {
 	for _, v := range f.Volumes {
-		why := "hostMounts"
-		if strings.Contains(v, job.EngineSocket) {
-			why = job.EngineSocket
+		name, place, _ := strings.Cut(v, ":")
+		switch {
+		case strings.Contains(v, job.EngineSocket):
+			r.problems.add("--volume", "%s", job.Never[job.EngineSocket])
+		case place == "" || strings.ContainsAny(name, "/.~"):
+			r.problems.add("--volume", "%s; a volume of starling volume create is NAME:/PATH", job.Never["hostMounts"])
+		default:
+			j.Volumes = append(j.Volumes, asVolume(name, place))
 		}
-		r.problems.add("--volume", "%s", job.Never[why])
 	}
 }
 
@@ -95,4 +105,18 @@ func (f Flags) health(r *flagReader, j *job.Job) {
 			j.Health = h
 		}
 	}
+}
+
+// ForVolume returns the flags of a volume of size bytes, such as 20Gi, in whole units of class market.Disk.
+func (f Flags) ForVolume(size string) (Flags, error) {
+	mib, err := parseMiB(size)
+	if err == nil && (mib == 0 || mib > market.MaxUnitsPerLease*market.DiskUnitMiB) {
+		err = fmt.Errorf("%s is not between 1Mi and %dGi", size, market.MaxUnitsPerLease*market.DiskUnitMiB>>10)
+	}
+	if err != nil {
+		return f, fmt.Errorf("--size: %w", err)
+	}
+	f.Class, f.Disk = string(market.Disk), fmt.Sprintf("%dMi", market.DiskUnitMiB)
+	f.Units = fmt.Sprint((mib + market.DiskUnitMiB - 1) / market.DiskUnitMiB)
+	return f, nil
 }

@@ -28,9 +28,11 @@ type Flags struct {
 	Disk     string   // --disk
 	Regions  []string // --region
 	Exclude  []string // --exclude
+	Only     []string // --provider of starling volume create
 	Spread   string   // --spread
 	Inputs   []string // --input src=…,dst=… or SRC:DST
 	Outputs  []string // --out PATH
+	Volumes  []string // --volume NAME:/PATH
 	Scratch  string   // --scratch
 	Shm      string   // --shm-size
 	Retries  string   // --retries
@@ -68,7 +70,6 @@ type Flags struct {
 	Privileged bool     // --privileged
 	CapAdd     []string // --cap-add
 	Devices    []string // --device
-	Volumes    []string // --volume
 	Security   []string // --security-opt
 	PID, IPC   string   // --pid, --ipc
 	Publish    []string // --publish
@@ -85,6 +86,7 @@ var flagOf = map[string]string{
 	"spec.resources.unproven": "--unproven",
 	"spec.placement.regions":  "--region", "spec.placement.exclude": "--exclude", "spec.placement.spread": "--spread",
 	"spec.inputs": "--input", "spec.outputs": "--out", "spec.scratch": "--scratch",
+	"spec.volumes": "--volume", "spec.placement.only": "--provider",
 	"spec.shmSize":     "--shm-size",
 	"spec.restart.max": "--retries", "spec.timeouts.queue": "--queue-timeout", "spec.timeouts.run": "--timeout",
 	"spec.restart.policy": "--restart", "spec.restart.backoff": "--restart-backoff",
@@ -133,6 +135,7 @@ func (f Flags) Job(token Token) (job.Job, error) {
 		}
 	}
 	f.never(r)
+	f.volumes(r, &j)
 	for _, text := range f.Outputs {
 		j.Outputs = append(j.Outputs, job.Output{Path: text})
 	}
@@ -204,6 +207,14 @@ func (f Flags) placement(r *flagReader, j *job.Job) {
 			continue
 		}
 		j.Placement.Exclude = append(j.Placement.Exclude, k)
+	}
+	for _, text := range f.Only {
+		k, err := asProvider(text)
+		if err != nil {
+			r.problems.add("spec.placement.only", "%v", err)
+			continue
+		}
+		j.Placement.Only = append(j.Placement.Only, k)
 	}
 	r.one("spec.placement.spread", f.Spread, func(s string) error {
 		j.Placement.Pack = s == "pack"

@@ -34,6 +34,9 @@ var sameAs = []struct {
 	{Flags{Spread: "peer"}, "placement: {spread: peer}"},
 	{Flags{Inputs: []string{"a:/b/c"}}, "inputs: [{src: a, dst: /b/c}]"},
 	{Flags{Outputs: []string{"/a", "/b"}}, "outputs: [{src: /a}, {src: /b}]"},
+	{Flags{Only: []string{"SysvarC1ock11111111111111111111111111111111"}},
+		"placement: {only: [SysvarC1ock11111111111111111111111111111111]}"},
+	{Flags{Volumes: []string{"data:/data", "model:/m:ro"}}, "volumes: {data: /data, model: '/m:ro'}"},
 	{Flags{Scratch: "50Gi"}, "scratch: 51200Mi"},
 	{Flags{Retries: "0"}, "restart: {max: 0}"},
 	{Flags{Restart: "always"}, "restart: {policy: always}"},
@@ -98,7 +101,7 @@ func TestEachFlagIsItsField(t *testing.T) {
 		}
 	}
 	for i, typ := 0, reflect.TypeFor[Flags](); i < typ.NumField(); i++ {
-		refused := []string{"Privileged", "CapAdd", "Devices", "Volumes", "Security", "PID", "IPC", "Publish", "TTY", "User"}
+		refused := []string{"Privileged", "CapAdd", "Devices", "Security", "PID", "IPC", "Publish", "TTY", "User"}
 		if name := typ.Field(i).Name; !tried[name] && !slices.Contains(refused, name) {
 			t.Errorf("no case sets %s", name)
 		}

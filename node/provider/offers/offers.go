@@ -3,6 +3,7 @@
 package offers
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -115,6 +116,10 @@ func (b *Board) draft(l policy.Lot, now time.Time) market.Offer {
 	o.Units, o.Total, o.Price = uint32(book.Free(l.Class)), uint32(book.Total(l.Class)), book.Limits().Asks[l.Class]
 	o.Proven, o.Proof = uint32(book.Shown(l.Class)), b.proofs.roots[l.Class]
 	o.NotBefore, o.Expires = now, now.Add(validity)
+	o.MaxSlots = cmp.Or(l.MaxSlots, o.MaxSlots)
+	o.Runtimes = slices.DeleteFunc(slices.Clone(o.Runtimes), func(name string) bool {
+		return (name == market.Volume) != (l.Class == market.Disk)
+	})
 	p := b.cfg.Provider
 	o.Coordinate, o.NoClusters, o.Egress = p.Coordinate(), !p.Clusters(), p.Egress()
 	o.Addrs = Addrs(p.Addrs(), room(len(b.cfg.Lots))-o.Images.Size())

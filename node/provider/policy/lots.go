@@ -14,6 +14,8 @@ type Lot struct {
 	PerUnit market.Resources
 	Price   market.Price // as configured; the operator may change it at run time
 	Floor   market.Price // the lowest price
+	// MaxSlots is the longest lease of its units; 0 means that of the provider.
+	MaxSlots uint64
 
 	Model      string // of its units, "" when they differ
 	Capability market.Capability

@@ -62,6 +62,7 @@
 //	            less than 256 MiB left the one that grows fastest is ended. Not seen, by a peer that is not root, are
 //	            removed files of a program that hides its descriptors (by PR_SET_DUMPABLE): each is bounded by the
 //	            limit, and gone with the program
+//	            A writable mount with its own limit (Mount.RoomMiB) is refused if it is not another volume
 //	disk I/O    a fifth of the usual weight, if the disk's scheduler has weights (bfq, iocost), and 1,000 writes
 //	            to its volume per second, if the kernel has throttling; the engine omits limits that the kernel
 //	            lacks. A volume has no shared journal, so waiting for it delays no other container

@@ -45,7 +45,7 @@ func (b *starter) order(s runtime.Spec, img images.Config) (guard.Order, error) 
 		o.Overlay = s.Overlay.Address
 	}
 	for _, m := range s.Mounts {
-		if !m.ReadOnly {
+		if !m.ReadOnly && m.RoomMiB == 0 {
 			o.Writable = append(o.Writable, m.Guest)
 		}
 	}
@@ -61,10 +61,10 @@ func (b *starter) launch(
 		return err
 	}
 	e.state.Measured, e.state.Volume, e.state.DiskBytes = held.Measured, held.Volume, held.Bytes
-	order.Volume = held.Size
+	order.Volume, order.Rooms = held.Size, held.Rooms
 	cfg := b.sandbox.Container(s, img)
 	host := b.sandbox.Host(s, img, mounts)
-	sandbox.LimitIO(host, held.Device)
+	sandbox.LimitIO(host, append(held.Devices, held.Device)...)
 	if s.Overlay != nil {
 		b.sidecars.Join(s, cfg, host)
 		err = b.beginBeside(ctx, e, s, cfg, host)

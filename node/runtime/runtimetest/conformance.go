@@ -48,6 +48,7 @@ func Run(t *testing.T, fresh func(t *testing.T) Subject) {
 		"mounts":                             testMounts,
 		"no way out of a mount":              testEscape,
 		"disk limit holds while running":     testDisk,
+		"a mount with a room of its own":     testRoom,
 		"room that is freed can be used":     testRefill,
 		"files there already count":          testDiskFullAtStart,
 		"memory limit":                       testMemory,

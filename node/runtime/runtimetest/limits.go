@@ -102,6 +102,33 @@ func testDisk(t *testing.T, b *bench) {
 	}
 }
 
+// A mount with a room of its own is limited by it alone, and may be full at the start. For a container, the room has to
+// be a file system.
+func testRoom(t *testing.T, b *bench) {
+	s := b.spec(t, "fill", "/kept/big")
+	kept := filepath.Join(filepath.Dir(s.Mounts[0].Host), "kept")
+	must(t, os.Mkdir(kept, 0o755))
+	s.Mounts = append(s.Mounts, runtime.Mount{Host: kept, Guest: "/kept", RoomMiB: 3})
+	if b.Images {
+		_, err := b.Runtime.Start(t.Context(), s)
+		wantErr(t, "start with a room that is not bounded", err, runtime.ErrBadMount)
+		return
+	}
+	b.run(t, s, guest.CodeNoSpace, runtime.ReasonNone)
+	if n := sizeOf(t, kept); n > 3<<20 || n < 2<<20 {
+		t.Errorf("a room of 3 MiB has %d bytes", n)
+	}
+	must(t, os.WriteFile(filepath.Join(kept, "old"), make([]byte, 4<<20), 0o644))
+	for program, code := range map[string]int{"/out/big": guest.CodeNoSpace, "/kept/big": guest.CodeNoSpace} {
+		s := b.spec(t, "fill", program)
+		s.Mounts = append(s.Mounts, runtime.Mount{Host: kept, Guest: "/kept", RoomMiB: 3})
+		b.run(t, s, code, runtime.ReasonNone)
+		if n := sizeOf(t, s.Mounts[1].Host); program == "/out/big" && n < 1<<19 {
+			t.Errorf("beside a full room, a limit of 1 MiB left %d bytes", n)
+		}
+	}
+}
+
 func testRefill(t *testing.T, b *bench) {
 	s := b.spec(t, "refill", "/out/big", "3")
 	s.Limits.DiskMiB = 4

@@ -78,8 +78,23 @@ func environ(sets ...map[string]string) []string {
 	return env
 }
 
-// free is the room left on the writable mounts, in bytes; each file takes whole blocks, each directory one.
-func (e *execution) free() int64 { return int64(e.limits.DiskMiB)<<20 - e.mounts.used() }
+// free is the room left on the writable mounts without a room of their own, in bytes; each file takes whole blocks,
+// each directory one.
+func (e *execution) free() int64 { return e.freeOf(mount{}) }
+
+// freeOf is the room left on a mount.
+func (e *execution) freeOf(m mount) int64 {
+	if m.RoomMiB > 0 {
+		return int64(m.RoomMiB)<<20 - mounts{m}.used()
+	}
+	var shared mounts
+	for _, other := range e.mounts {
+		if other.RoomMiB == 0 {
+			shared = append(shared, other)
+		}
+	}
+	return int64(e.limits.DiskMiB)<<20 - shared.used()
+}
 
 // Args are those of the spec, or of the attached program.
 func (p *process) Args() []string {
@@ -232,14 +247,14 @@ func (p *process) OpenFile(name string, flag int, perm fs.FileMode) (guest.File,
 	if m.ReadOnly && flag != os.O_RDONLY {
 		return nil, &fs.PathError{Op: "open", Path: name, Err: syscall.EROFS}
 	}
-	if flag&os.O_CREATE != 0 && p.e.free() < block {
+	if flag&os.O_CREATE != 0 && p.e.freeOf(m) < block {
 		return nil, &fs.PathError{Op: "open", Path: name, Err: syscall.ENOSPC}
 	}
 	f, err := m.root.OpenFile(rel, flag, perm)
 	if err != nil {
 		return nil, err
 	}
-	return &fakeFile{f, p}, nil
+	return &fakeFile{f, p, m}, nil
 }
 
 func (p *process) Remove(name string) error {
@@ -291,6 +306,7 @@ func (w liveWriter) Write(b []byte) (int, error) {
 type fakeFile struct {
 	*os.File
 	p *process
+	m mount
 }
 
 func (f *fakeFile) Read(b []byte) (int, error) {
@@ -300,7 +316,7 @@ func (f *fakeFile) Read(b []byte) (int, error) {
 
 func (f *fakeFile) Write(b []byte) (int, error) {
 	f.p.live()
-	if f.p.e.free() < int64(len(b)) {
+	if f.p.e.freeOf(f.m) < int64(len(b)) {
 		return 0, &fs.PathError{Op: "write", Path: f.Name(), Err: syscall.ENOSPC}
 	}
 	return f.File.Write(b)

@@ -10,7 +10,8 @@
 // with their last user: the process that makes them, the mount, or a container with the same mount. Release unmounts
 // all volumes at and below a directory, and so deletes their content at once.
 //
-// No volume survives a restart of the machine, so none needs a journal.
+// No volume of Make survives a restart of the machine, so none needs a journal. A kept volume does: its file has a name
+// and its file system a journal, and Remount mounts it again.
 package volume
 
 import "errors"
@@ -30,10 +31,15 @@ const (
 	inodeBytes = 16 << 10
 	// fewFiles is how many there may be at least.
 	fewFiles = 1 << 10
+	// journal is the size of the journal of a kept volume, the least that mke2fs makes with blocks of 4 KiB.
+	journal = 4 << 20
 )
 
 // Files is how many files and directories may be in a volume of this many bytes.
 func Files(bytes int64) int64 { return bytes/inodeBytes + fewFiles }
+
+// KeptSize is Size of a kept volume.
+func KeptSize(bytes int64) int64 { return Size(bytes) + journal }
 
 // Size is how many bytes of disk a volume for this many bytes takes. Tables of files and blocks are beside them.
 func Size(bytes int64) int64 {

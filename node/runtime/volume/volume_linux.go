@@ -28,66 +28,121 @@ func Make(ctx context.Context, dir string, bytes int64) (err error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("making volume: %w", err)
 	}
-	file, err := allocate(filepath.Dir(dir), Size(bytes))
+	file, err := unnamed(filepath.Dir(dir))
+	if err == nil {
+		defer file.Close()
+		err = install(ctx, file, dir, Size(bytes), Files(bytes), false)
+	}
 	if err != nil {
 		return fmt.Errorf("making volume: %w", err)
-	}
-	defer file.Close()
-	if err := format(ctx, file, Files(bytes)); err != nil {
-		return fmt.Errorf("making volume: %w", err)
-	}
-	device, err := attach(file)
-	if err != nil {
-		return fmt.Errorf("making volume: %w", err)
-	}
-	defer device.Close() // the mount keeps it
-	// Tables that were never written read as zeros, and freed blocks stay allocated.
-	const flags = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOATIME
-	err = unix.Mount(device.Name(), dir, "ext4", flags, "noinit_itable,nodiscard")
-	if err != nil {
-		return fmt.Errorf("making volume: %w: mounting %s: %w", ErrUnavailable, device.Name(), err)
-	}
-	if err := os.Remove(filepath.Join(dir, "lost+found")); err != nil {
-		return errors.Join(fmt.Errorf("making volume: %w", err), Release(dir))
 	}
 	return nil
 }
 
-// allocate makes a file without a name that has all its blocks.
-func allocate(dir string, size int64) (*os.File, error) {
-	var free unix.Statfs_t
-	if err := unix.Statfs(dir, &free); err != nil {
-		return nil, fmt.Errorf("looking at the disk: %w", err)
+// Keep is Make of a volume that survives a restart of the machine in a file, which must be absent. Whoever removes the
+// file calls Release before. After an error there is no file.
+func Keep(ctx context.Context, dir, path string, bytes int64) (err error) {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return fmt.Errorf("making volume: %w", err)
 	}
-	if room := int64(free.Bavail)*int64(free.Bsize) - Reserve; room < size {
-		return nil, fmt.Errorf("%w: %d MiB free, of which %d MiB are reserved, need %d MiB",
-			ErrNoRoom, max(room, 0)>>20, Reserve>>20, size>>20)
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
+	if err != nil {
+		return fmt.Errorf("making volume: %w", err)
 	}
+	defer file.Close()
+	if err := install(ctx, file, dir, KeptSize(bytes), Files(bytes), true); err != nil {
+		return errors.Join(fmt.Errorf("making volume: %w", err), os.Remove(path))
+	}
+	return nil
+}
+
+// Remount mounts a volume of Keep at its directory, unless it is mounted there.
+func Remount(dir, path string) error {
+	if mounted, err := Mounted(dir); err != nil || len(mounted) > 0 {
+		return err
+	}
+	file, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		return fmt.Errorf("mounting volume: %w", err)
+	}
+	defer file.Close()
+	if err := mount(file, dir); err != nil {
+		return fmt.Errorf("mounting volume: %w", err)
+	}
+	return nil
+}
+
+// install makes file a file system of size bytes and mounts it at dir.
+func install(ctx context.Context, file *os.File, dir string, size, files int64, journaled bool) error {
+	if err := allocate(file, filepath.Dir(dir), size); err != nil {
+		return err
+	}
+	if err := format(ctx, file, files, journaled); err != nil {
+		return err
+	}
+	if err := mount(file, dir); err != nil {
+		return err
+	}
+	if err := os.Remove(filepath.Join(dir, "lost+found")); err != nil {
+		return errors.Join(err, Release(dir))
+	}
+	return nil
+}
+
+// mount mounts the file system in file at dir.
+func mount(file *os.File, dir string) error {
+	device, err := attach(file)
+	if err != nil {
+		return err
+	}
+	defer device.Close() // the mount keeps it
+	// Tables that were never written read as zeros, and freed blocks stay allocated.
+	const flags = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOATIME
+	if err := unix.Mount(device.Name(), dir, "ext4", flags, "noinit_itable,nodiscard"); err != nil {
+		return fmt.Errorf("%w: mounting %s: %w", ErrUnavailable, device.Name(), err)
+	}
+	return nil
+}
+
+// unnamed makes a file without a name.
+func unnamed(dir string) (*os.File, error) {
 	fd, err := unix.Open(dir, unix.O_TMPFILE|unix.O_RDWR|unix.O_CLOEXEC, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("%w: its disk has no files without names: %w", ErrUnavailable, err)
 	}
-	file := os.NewFile(uintptr(fd), "volume")
-	err = unix.Fallocate(fd, 0, 0, size)
+	return os.NewFile(uintptr(fd), "volume"), nil
+}
+
+// allocate gives a file on the disk of dir all its blocks.
+func allocate(file *os.File, dir string, size int64) error {
+	var free unix.Statfs_t
+	if err := unix.Statfs(dir, &free); err != nil {
+		return fmt.Errorf("looking at the disk: %w", err)
+	}
+	if room := int64(free.Bavail)*int64(free.Bsize) - Reserve; room < size {
+		return fmt.Errorf("%w: %d MiB free, of which %d MiB are reserved, need %d MiB",
+			ErrNoRoom, max(room, 0)>>20, Reserve>>20, size>>20)
+	}
+	err := unix.Fallocate(int(file.Fd()), 0, 0, size)
 	switch {
 	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT):
-		err = fmt.Errorf("%w: %w", ErrNoRoom, err)
+		return fmt.Errorf("%w: %w", ErrNoRoom, err)
 	case err != nil:
-		err = fmt.Errorf("%w: its disk cannot allocate a file before it is written: %w", ErrUnavailable, err)
+		return fmt.Errorf("%w: its disk cannot allocate a file before it is written: %w", ErrUnavailable, err)
 	}
-	if err != nil {
-		_ = file.Close()
-		return nil, err
-	}
-	return file, nil
+	return nil
 }
 
 // format makes a file system for this many files.
-func format(ctx context.Context, file *os.File, files int64) error {
+func format(ctx context.Context, file *os.File, files int64, journaled bool) error {
 	const seen = "/proc/self/fd/3" // the first of ExtraFiles
-	cmd := exec.CommandContext(ctx, "mke2fs", "-q", "-F", "-t", "ext4",
+	own := []string{"-O", "^has_journal,^resize_inode,sparse_super2"}
+	if journaled {
+		own = []string{"-O", "^resize_inode,sparse_super2", "-J", fmt.Sprintf("size=%d", journal>>20)}
+	}
+	cmd := exec.CommandContext(ctx, "mke2fs", append(own, "-q", "-F", "-t", "ext4",
 		"-b", "4096", "-I", "256", "-N", strconv.FormatInt(files, 10), "-m", "0",
-		"-O", "^has_journal,^resize_inode,sparse_super2", "-E", "lazy_itable_init=1,nodiscard,num_backup_sb=0", seen)
+		"-E", "lazy_itable_init=1,nodiscard,num_backup_sb=0", seen)...)
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH") + ":/usr/sbin:/sbin", "LC_ALL=C"}
 	if path, err := exec.LookPath("mke2fs"); err == nil {
 		cmd.Path, cmd.Err = path, nil

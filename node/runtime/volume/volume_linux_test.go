@@ -203,3 +203,42 @@ func BenchmarkMake(b *testing.B) {
 	slices.Sort(took)
 	b.ReportMetric(float64(took[len(took)/2].Microseconds())/1000, "median-ms")
 }
+
+// A kept volume has its content after it was unmounted, as after a restart of the machine, and the same limits.
+func TestKeptVolume(t *testing.T) {
+	t.Parallel()
+	needVolumes(t)
+	home := t.TempDir()
+	dir, file := filepath.Join(home, "data"), filepath.Join(home, "data.img")
+	t.Cleanup(func() {
+		if err := Release(home); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := Keep(t.Context(), dir, file, 8*mib); err != nil {
+		t.Fatal(err)
+	}
+	if err := Keep(t.Context(), filepath.Join(home, "other"), file, mib); !errors.Is(err, os.ErrExist) {
+		t.Errorf("a second volume in one file: %v", err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "kept"), []byte("content"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := Release(dir); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // the second one finds it mounted
+		if err := Remount(dir, file); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if mounted, err := Mounted(dir); err != nil || len(mounted) != 1 {
+		t.Errorf("mounted: %v, %v", mounted, err)
+	}
+	if b, err := os.ReadFile(filepath.Join(dir, "kept")); err != nil || string(b) != "content" {
+		t.Errorf("read %q, %v", b, err)
+	}
+	if _, written, err := fill(dir, mib); !errors.Is(err, unix.ENOSPC) || written < 7*mib || written > Size(8*mib) {
+		t.Errorf("%d bytes were written, then %v", written, err)
+	}
+}

@@ -7,6 +7,12 @@ import "context"
 // Make is ErrUnavailable.
 func Make(context.Context, string, int64) error { return ErrUnavailable }
 
+// Keep is ErrUnavailable.
+func Keep(context.Context, string, string, int64) error { return ErrUnavailable }
+
+// Remount is ErrUnavailable.
+func Remount(string, string) error { return ErrUnavailable }
+
 // Try is ErrUnavailable.
 func Try(context.Context, string, int) error { return ErrUnavailable }
 

@@ -84,7 +84,7 @@ type child struct {
 	out    map[runtime.Stream]*runtime.LogWriter
 	mem    *allocator
 	mounts []*mount.FS
-	quota  *mount.Quota
+	quotas []*mount.Quota // the first is that of Limits.DiskMiB
 
 	stopper  *process.Stopper
 	confined confine.Confinement
@@ -221,28 +221,43 @@ func (c *child) guestMounts() []runtime.Mount {
 
 // openMounts opens the host directories and counts the content of the writable ones.
 func (c *child) openMounts() error {
-	c.quota = mount.NewQuota(int64(c.limits.DiskMiB)<<20, func() {
-		fmt.Fprintf(c.out[runtime.Stderr],
-			"[starling: the limit of %d MiB on writable mounts is reached]\n", c.limits.DiskMiB)
-	})
-	if c.spec.Spec.Seed != 0 {
-		c.quota.Same(seededEpoch)
-	}
+	shared := c.newQuota(c.limits.DiskMiB)
 	for _, m := range c.guestMounts() {
-		fs, err := c.quota.Open(m.Host, m.ReadOnly)
+		q := shared
+		if m.RoomMiB > 0 {
+			q = c.newQuota(m.RoomMiB)
+		}
+		fs, err := q.Open(m.Host, m.ReadOnly)
 		if err != nil {
 			return fmt.Errorf("opening %s: %w", m.Guest, err)
 		}
 		c.mounts = append(c.mounts, fs)
 	}
-	over, err := c.quota.Over()
+	over, err := shared.Over()
 	if err != nil {
 		return err
 	}
 	if over > 0 {
 		return fmt.Errorf("writable mounts are %d bytes over the limit of %d MiB already", over, c.limits.DiskMiB)
 	}
+	for _, q := range c.quotas[1:] {
+		if _, err := q.Over(); err != nil { // a full volume can still be read and emptied
+			return err
+		}
+	}
 	return nil
+}
+
+// newQuota adds a quota for writable mounts.
+func (c *child) newQuota(roomMiB uint32) *mount.Quota {
+	q := mount.NewQuota(int64(roomMiB)<<20, func() {
+		fmt.Fprintf(c.out[runtime.Stderr], "[starling: the limit of %d MiB on writable mounts is reached]\n", roomMiB)
+	})
+	if c.spec.Spec.Seed != 0 {
+		q.Same(seededEpoch)
+	}
+	c.quotas = append(c.quotas, q)
+	return q
 }
 
 // readModule reads the program, bounded.

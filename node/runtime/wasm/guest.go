@@ -112,7 +112,7 @@ func (g *guest) compile(code []byte) (err error) {
 
 // provideWASI instantiates the host functions with the hook around each call.
 func (g *guest) provideWASI() (map[string]api.FunctionDefinition, error) {
-	ctx := experimental.WithFunctionListenerFactory(context.Background(), &hostCalls{quota: g.c.quota,
+	ctx := experimental.WithFunctionListenerFactory(context.Background(), &hostCalls{quotas: g.c.quotas,
 		sample: []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}})
 	if _, err := wasi_snapshot_preview1.Instantiate(ctx, g.rt); err != nil {
 		return nil, fmt.Errorf("providing WASI: %w", err)
@@ -171,9 +171,9 @@ func (g *guest) call() runtime.Exit {
 }
 
 // hostCalls is around every call of the guest to the host. It collects garbage there, and returns ENOSPC where the
-// quota was the cause of an I/O error.
+// quota of a mount was the cause of an I/O error.
 type hostCalls struct {
-	quota  *mount.Quota
+	quotas []*mount.Quota
 	calls  int
 	live   uint64 // bytes that the last collection left
 	sample []metrics.Sample
@@ -189,7 +189,9 @@ func (h *hostCalls) NewFunctionListener(api.FunctionDefinition) experimental.Fun
 }
 
 func (h *hostCalls) Before(context.Context, api.Module, api.FunctionDefinition, []uint64, experimental.StackIterator) {
-	h.quota.Begin()
+	for _, q := range h.quotas {
+		q.Begin()
+	}
 	if h.calls++; h.calls%callsPerLook != 0 {
 		return
 	}
@@ -202,7 +204,7 @@ func (h *hostCalls) Before(context.Context, api.Module, api.FunctionDefinition, 
 }
 
 func (h *hostCalls) After(_ context.Context, _ api.Module, _ api.FunctionDefinition, results []uint64) {
-	if h.quota.Full() && len(results) > 0 && results[0] == wasiEIO {
+	if slices.ContainsFunc(h.quotas, (*mount.Quota).Full) && len(results) > 0 && results[0] == wasiEIO {
 		results[0] = wasiENOSPC
 	}
 }

@@ -204,6 +204,10 @@ func jobTable(t *cli.Table, j job.Job) {
 	for _, out := range j.Outputs {
 		t.Row("output", out.Path)
 	}
+	for _, v := range j.Volumes {
+		mode := map[bool]string{true: ", read-only"}[v.ReadOnly]
+		t.Row("volume", fmt.Sprintf("%s at %s%s", v.Name, v.Path, mode))
+	}
 	if j.ScratchMiB > 0 {
 		t.Row("scratch", fmt.Sprintf("%d MiB at %s", j.ScratchMiB, job.ScratchPath))
 	}

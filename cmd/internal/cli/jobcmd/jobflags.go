@@ -31,6 +31,8 @@ func JobFlags(c *cobra.Command) *jobfile.Flags {
 		"input SRC:DST; SRC is a path, https://…, s3://…, hf://…, ipfs://… or cid:CID, with {rank} for one per "+
 			"rank; may be repeated")
 	s.StringArrayVar(&f.Outputs, "out", nil, "directory of the program to keep; may be repeated")
+	s.StringArrayVarP(&f.Volumes, "volume", "v", nil,
+		"volume NAME:/PATH, or NAME:/PATH:ro; may be repeated")
 	s.StringVar(&f.Scratch, "scratch", "", "temporary space at /scratch, such as 50Gi, beside --disk")
 	s.StringVar(&f.Retries, "retries", "",
 		"most moves of a rank, and most restarts of it (default 3)")
@@ -84,7 +86,6 @@ func containerFlags(c *cobra.Command, f *jobfile.Flags) {
 	s.BoolVar(&f.Privileged, "privileged", false, "not possible")
 	s.StringArrayVar(&f.CapAdd, "cap-add", nil, "not possible")
 	s.StringArrayVar(&f.Devices, "device", nil, "not possible")
-	s.StringArrayVarP(&f.Volumes, "volume", "v", nil, "not possible")
 	s.StringArrayVar(&f.Security, "security-opt", nil, "not possible")
 	s.StringVar(&f.PID, "pid", "", "not possible")
 	s.StringVar(&f.IPC, "ipc", "", "not possible")
@@ -92,7 +93,7 @@ func containerFlags(c *cobra.Command, f *jobfile.Flags) {
 	s.BoolVarP(&f.TTY, "tty", "t", false, "only in run -it")
 	s.StringVarP(&f.User, "user", "u", "", "not possible")
 	for _, name := range []string{
-		"privileged", "cap-add", "device", "volume", "security-opt", "pid", "ipc", "publish", "tty", "user",
+		"privileged", "cap-add", "device", "security-opt", "pid", "ipc", "publish", "tty", "user",
 	} {
 		s.Lookup(name).Hidden = true // parsed, then refused with a reason; tty as -it of run
 	}

@@ -135,7 +135,8 @@ container is started.
 A container's /dev/shm is part of its memory: half of it, or --shm-size. starling job port-forward reaches its ports.
 
 All files that a program writes share the disk of its lease: outputs (--out), a container's root, and /scratch, with
-the size of --scratch. TMPDIR is /scratch; it is empty at each start and is not kept.
+the size of --scratch. TMPDIR is /scratch; it is empty at each start and is not kept. A volume of starling volume is
+kept, with a size of its own; the job runs where it is.
 
 An order publishes the buyer's keys and the number, kind and duration of the units on its topic, and no address, price
 or budget. Providers that are asked for a quote, and readers of the chain, see the payer and the payees. The provider
@@ -215,6 +216,7 @@ paths are relative to the file's directory. Unknown fields and values out of ran
       - {src: "https://example.org/words.bin", sha256: 9f86d0…, dst: /in/words.bin}
       - {src: "s3://bucket/dictionaries/", dst: /in/dictionaries}
     outputs: [{src: /out}]
+    volumes: {data: /data}                  of starling volume create
     scratch: 50Gi                           temporary space at /scratch
     shmSize: 8Gi                            /dev/shm of a container, part of its memory
     timeouts: {queue: 2m, run: 10m}

@@ -17,6 +17,7 @@ import (
 	"github.com/starling-network/starling/cmd/internal/cli/peercmd"
 	"github.com/starling-network/starling/cmd/internal/cli/proofcmd"
 	"github.com/starling-network/starling/cmd/internal/cli/testnetcmd"
+	"github.com/starling-network/starling/cmd/internal/cli/volumecmd"
 )
 
 // Commands are all commands, in the order of help within their groups.
@@ -37,6 +38,7 @@ var Commands = []func(*cli.App) *cobra.Command{
 	newJob,
 	imagecmd.NewImage,
 	clustercmd.NewCluster,
+	volumecmd.NewVolume,
 	peercmd.NewInit,
 	peercmd.NewUp,
 	marketcmd.NewOffers,

@@ -61,9 +61,34 @@ func (v Volumes) Release(dir string) error { return volume.Release(dir) }
 type Held struct {
 	Device   uint64 // of the volume that all of them are in; 0: they are measured
 	Size     guard.Volume
-	Volume   string   // a directory in it
-	Measured []string // their directories
-	Bytes    int64    // the limit
+	Volume   string       // a directory in it
+	Measured []string     // their directories
+	Bytes    int64        // the limit
+	Rooms    []guard.Room // mounts with limits of their own
+	Devices  []uint64     // of these
+}
+
+// HoldRooms returns the writable mounts that have a limit of their own, of an execution with this directory, and their
+// devices. It refuses one that is not in a file system of its own, of that size.
+func HoldRooms(dir string, mounts []runtime.Mount) (out []guard.Room, devices []uint64, err error) {
+	for _, m := range mounts {
+		bytes := int64(m.RoomMiB) << 20
+		if bytes == 0 || m.ReadOnly {
+			continue
+		}
+		var own, in unix.Stat_t
+		var size unix.Statfs_t
+		if err := errors.Join(unix.Stat(dir, &own), unix.Stat(m.Host, &in), unix.Statfs(m.Host, &size)); err != nil {
+			return nil, nil, err
+		}
+		if in.Dev == own.Dev || int64(size.Blocks)*int64(size.Bsize) > volume.KeptSize(bytes) {
+			return nil, nil, fmt.Errorf("%s is not in a volume of %d MiB", m.Guest, m.RoomMiB)
+		}
+		held := guard.Volume{Blocks: size.Blocks, Files: size.Files}
+		devices = append(devices, in.Dev)
+		out = append(out, guard.Room{Dir: m.Guest, Volume: held, Bytes: bytes})
+	}
+	return out, devices, nil
 }
 
 // Hold finds out how the writable mounts of an execution are limited. A file system other than the directory's own, no

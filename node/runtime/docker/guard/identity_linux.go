@@ -42,7 +42,11 @@ func (g *guard) assume() error {
 	if err := openToAll("/tmp"); err != nil {
 		return err
 	}
-	for _, dir := range g.order.Writable {
+	writable := slices.Clone(g.order.Writable)
+	for _, r := range g.order.Rooms {
+		writable = append(writable, r.Dir)
+	}
+	for _, dir := range writable {
 		if err := give(dir, int(found.UID), int(found.GID)); err != nil {
 			return fmt.Errorf("giving the mount %s to the program's user: %w", dir, err)
 		}

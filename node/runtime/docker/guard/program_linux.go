@@ -19,7 +19,7 @@ import (
 
 // start runs the program with its outputs in pipes, which are copied up to the limit and drained after it.
 func (g *guard) start() error {
-	if err := g.order.checkVolume(); err != nil {
+	if err := g.order.checkVolumes(); err != nil {
 		return err
 	}
 	if err := g.assume(); err != nil {
@@ -58,20 +58,33 @@ func (g *guard) start() error {
 var errNoVolume = errors.New(
 	"container engine: does not see the mounts of this peer: run both in one mount namespace")
 
-// checkVolume reports whether the writable mounts are in the volume: an engine that does not see the peer's mounts has
-// mounted the directories below, which are not bounded.
-func (o Order) checkVolume() error {
+// checkVolumes reports whether the writable mounts are in their volumes: an engine that does not see the peer's mounts
+// has mounted the directories below, which are not bounded.
+func (o Order) checkVolumes() error {
+	for _, r := range o.Rooms {
+		if err := r.Volume.holds(r.Dir); err != nil {
+			return err
+		}
+	}
 	if o.Volume == (Volume{}) {
 		return nil
 	}
 	for _, dir := range o.Writable {
-		var s unix.Statfs_t
-		if err := unix.Statfs(dir, &s); err != nil {
-			return fmt.Errorf("looking at the mount %s: %w", dir, err)
+		if err := o.Volume.holds(dir); err != nil {
+			return err
 		}
-		if s.Blocks != o.Volume.Blocks || s.Files != o.Volume.Files {
-			return fmt.Errorf("%w: %s has %d blocks, wanted %d", errNoVolume, dir, s.Blocks, o.Volume.Blocks)
-		}
+	}
+	return nil
+}
+
+// holds returns an error if a directory is in another file system.
+func (v Volume) holds(dir string) error {
+	var s unix.Statfs_t
+	if err := unix.Statfs(dir, &s); err != nil {
+		return fmt.Errorf("looking at the mount %s: %w", dir, err)
+	}
+	if s.Blocks != v.Blocks || s.Files != v.Files {
+		return fmt.Errorf("%w: %s has %d blocks, wanted %d", errNoVolume, dir, s.Blocks, v.Blocks)
 	}
 	return nil
 }

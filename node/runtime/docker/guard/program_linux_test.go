@@ -94,13 +94,20 @@ func TestCheckVolume(t *testing.T) {
 	var s unix.Statfs_t
 	must(t, unix.Statfs(dir, &s))
 	o := Order{Writable: []string{dir}, Volume: Volume{Blocks: s.Blocks, Files: s.Files}}
-	must(t, o.checkVolume())
+	must(t, o.checkVolumes())
 	for _, wrong := range []Volume{{s.Blocks + 1, s.Files}, {s.Blocks, s.Files + 1}} {
 		o.Volume = wrong
-		if err := o.checkVolume(); err == nil {
+		if err := o.checkVolumes(); err == nil {
 			t.Errorf("a volume of %+v is taken for %+v", s, wrong)
 		}
 	}
 	o.Volume = Volume{}
-	must(t, o.checkVolume())
+	must(t, o.checkVolumes())
+	right := Volume{Blocks: s.Blocks, Files: s.Files}
+	o.Rooms = []Room{{Dir: dir, Volume: right}}
+	must(t, o.checkVolumes())
+	o.Rooms = append(o.Rooms, Room{Dir: dir, Volume: Volume{Blocks: s.Blocks, Files: s.Files + 1}})
+	if err := o.checkVolumes(); err == nil {
+		t.Error("a mount with a limit of its own is in another volume")
+	}
 }

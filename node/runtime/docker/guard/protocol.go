@@ -106,6 +106,7 @@ type Order struct {
 	Secrets   map[string][]byte `json:"secrets,omitempty"`
 	Overlay   netip.Addr        `json:"overlay,omitzero"` // the address there, of an execution that has one
 	Volume    Volume            `json:"volume,omitzero"`  // the file system of every writable mount; zero: not checked
+	Rooms     []Room            `json:"rooms,omitempty"`  // writable mounts with limits of their own, beside Writable
 	// Identity is optional. If nil, programs have the guard's user; else the guard is root of a user namespace.
 	Identity *Identity `json:"identity,omitempty"`
 	// distinguishes the guard from the program when it connects anew
@@ -116,6 +117,13 @@ type Order struct {
 type Identity struct {
 	User        string   `json:"user"`                  // as an image names it; "" is root
 	Directories []string `json:"directories,omitempty"` // made if they are missing: the volumes of the image
+}
+
+// Room is a writable mount with a file system of its own.
+type Room struct {
+	Dir    string `json:"dir"`
+	Volume Volume `json:"volume"`
+	Bytes  int64  `json:"bytes"`
 }
 
 // Volume is the size of a file system: it distinguishes a volume from the directory that it is mounted on.

@@ -46,6 +46,9 @@ func spawn(o Order, c Command, files []*os.File, sys *syscall.SysProcAttr) (int,
 	_ = os.WriteFile(fmt.Sprintf("/proc/%d/oom_score_adj", pid), []byte("1000"), 0)
 	if len(o.Writable) > 0 {
 		most := uint64(o.DiskBytes) + 1
+		for _, r := range o.Rooms {
+			most = max(most, uint64(r.Bytes)+1)
+		}
 		_ = unix.Prlimit(pid, unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: most, Max: most}, nil)
 	}
 	return pid, nil

@@ -188,19 +188,19 @@ func (m *Maker) Host(s runtime.Spec, img images.Config, mounts []mount.Mount) *c
 	return h
 }
 
-// LimitIO puts a container's writes behind the peer's: the peer's journal waits for the disk before it answers
-// anything.
-func LimitIO(h *container.HostConfig, device uint64) {
+// LimitIO puts a container's writes to its volumes' devices behind those of the peer, whose answers wait for its disk.
+func LimitIO(h *container.HostConfig, devices ...uint64) {
 	h.BlkioWeight = ioWeight
-	if device != 0 && unix.Major(device) == volume.Major {
-		path := fmt.Sprintf("/dev/loop%d", unix.Minor(device))
-		h.BlkioDeviceWriteIOps = []*blkiodev.ThrottleDevice{{Path: path, Rate: WriteIOPS}}
+	for _, device := range devices {
+		if unix.Major(device) == volume.Major {
+			limit := &blkiodev.ThrottleDevice{Path: fmt.Sprintf("/dev/loop%d", unix.Minor(device)), Rate: WriteIOPS}
+			h.BlkioDeviceWriteIOps = append(h.BlkioDeviceWriteIOps, limit)
+		}
 	}
 }
 
-// tmpfs are the places in memory: /run and /tmp, and the image's volumes, which would otherwise be directories of the
-// engine without any limit. In a container with a layer /tmp is a part of that, package ociruntime takes away the
-// others in favour of the image's own, and secrets have a place of their own.
+// tmpfs are the places in memory: /run and /tmp, and the image's volumes, which would be directories without limit. In
+// a container with a layer /tmp is in that, package ociruntime removes the others, and secrets have their own place.
 func (m *Maker) tmpfs(s runtime.Spec, img images.Config) map[string]string {
 	// runc gives a place the mode that the image has there, so it is the user's own
 	user, _, _ := strings.Cut(m.userOf(s).name, ":")

@@ -41,7 +41,7 @@ func (m *Maker) Mounts(s runtime.Spec) ([]mount.Mount, disk.Held, error) {
 			return nil, disk.Held{}, fmt.Errorf("%w: Mounts[%d]: %s would show the program %s",
 				runtime.ErrBadMount, i, at.Host, place)
 		}
-		if !at.ReadOnly {
+		if !at.ReadOnly && at.RoomMiB == 0 {
 			writable = append(writable, host)
 		}
 		if err := m.userOf(s).admit(host, !at.ReadOnly); err != nil {
@@ -52,6 +52,9 @@ func (m *Maker) Mounts(s runtime.Spec) ([]mount.Mount, disk.Held, error) {
 			BindOptions: &mount.BindOptions{Propagation: mount.PropagationRPrivate}})
 	}
 	h, err := disk.Hold(s.Dir, writable, int64(s.Limits.WithDefaults().DiskMiB)<<20)
+	if err == nil {
+		h.Rooms, h.Devices, err = disk.HoldRooms(s.Dir, s.Mounts)
+	}
 	if err != nil {
 		return nil, disk.Held{}, fmt.Errorf("%w: %w", runtime.ErrBadMount, err)
 	}
