@@ -93,7 +93,7 @@ func TestAttackImageOfAnotherKey(t *testing.T) {
 	}
 	s := spec()
 	s.Image = "pushed.invalid/app@sha256:" + digest
-	if _, _, err := r.Admit(t.Context(), record.Submission{Spec: s}); !errors.Is(err, record.ErrRefused) || !strings.Contains(err.Error(), "upload it first") {
+	if _, err := r.Admit(t.Context(), &record.Submission{Spec: s}); !errors.Is(err, record.ErrRefused) || !strings.Contains(err.Error(), "upload it first") {
 		t.Errorf("without a layer: %v", err)
 	}
 }
