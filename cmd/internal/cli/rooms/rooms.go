@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/starling-network/starling/cmd/internal/cli"
+	"github.com/starling-network/starling/cmd/internal/cli/attend"
 	"github.com/starling-network/starling/cmd/internal/cli/clustercmd"
 	"github.com/starling-network/starling/cmd/internal/cli/jobcmd"
 	"github.com/starling-network/starling/cmd/internal/cli/jobcmd/prunecmd"
@@ -54,4 +55,4 @@ func newJob(a *cli.App) *cobra.Command {
 }
 
 // newRun gives run the terminals of livecmd.
-func newRun(a *cli.App) *cobra.Command { return jobcmd.NewRun(a, livecmd.Session) }
+func newRun(a *cli.App) *cobra.Command { return jobcmd.NewRun(a, attend.Terminal(livecmd.Session)) }
