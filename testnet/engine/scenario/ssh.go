@@ -7,7 +7,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -183,4 +185,40 @@ func (s sshTools) terminal(ctx context.Context) error {
 		return fmt.Errorf("ssh on a terminal ended with %d: %q: %w", code, t.Shown(), err)
 	}
 	return nil
+}
+
+var notebookAddress = regexp.MustCompile(`(?m)^(http://127\.0\.0\.1:\d+)/\?token=(\w+)$`)
+
+// notebook checks that a notebook's server answers here, to its token, and ends with the command.
+func (w workplaces) notebook(ctx context.Context) (string, error) {
+	c, err := w.follow("notebook", "--image", w.image, "--max-price", "1", "--budget", "0.5", "--timeout", "5m",
+		"--scratch", "100Mi", "--", "notebook")
+	if err != nil {
+		return "", err
+	}
+	defer c.End()
+	if err := c.WaitFor(ctx, "/?token=", 1); err != nil {
+		return "", err
+	}
+	m := notebookAddress.FindStringSubmatch(c.Text())
+	if m == nil {
+		return "", fmt.Errorf("no address in %q", c.Text())
+	}
+	for url, want := range map[string]string{m[0]: "200 OK /scratch", m[1] + "/?token=x": "403 Forbidden"} {
+		resp, err := http.Get(url)
+		if err != nil {
+			return "", err
+		}
+		b, err := io.ReadAll(resp.Body)
+		resp.Body.Close()
+		if got := strings.TrimSpace(resp.Status + " " + string(b)); err != nil || got != want {
+			return "", fmt.Errorf("the notebook answers %q, want %q: %w", got, want, err)
+		}
+	}
+	c.End()
+	code, err := c.Wait(ctx)
+	if err != nil || code != 0 || !strings.Contains(c.Text(), " stopped in ") {
+		return "", fmt.Errorf("an interrupted notebook ended with %d: %q: %w", code, c.Text(), err)
+	}
+	return "its address answers to its token, and the interrupt stopped the job", nil
 }

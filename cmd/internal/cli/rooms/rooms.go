@@ -34,6 +34,7 @@ var Commands = []func(*cli.App) *cobra.Command{
 	livecmd.NewCp,
 	livecmd.NewSSH,
 	jobcmd.NewStop,
+	attend.NewNotebook,
 	newJob,
 	clustercmd.NewCluster,
 	peercmd.NewInit,
