@@ -100,11 +100,11 @@ func (w workplaces) terminal(ctx context.Context, image string) error {
 		t.Type("exit 5\r")); err != nil {
 		return fmt.Errorf("run -it shows %q: %w", t.Shown(), err)
 	}
+	if err := t.WaitFor(ctx, " stopped in "); err != nil {
+		return fmt.Errorf("run -it did not stop its job: %q: %w", t.Shown(), err)
+	}
 	if code, err := t.Wait(ctx); err != nil || code != 5 {
 		return fmt.Errorf("run -it ended with %d: %q: %w", code, t.Shown(), err)
-	}
-	if !strings.Contains(t.Shown(), " stopped in ") {
-		return fmt.Errorf("run -it did not stop its job: %q", t.Shown())
 	}
 	return nil
 }
