@@ -207,6 +207,8 @@ func TestEdgesOfModules(t *testing.T) {
 		around("spec.timeouts.stop", stop, 1, -1),
 		around("spec.timeouts.stop", stop, MaxStop, MaxStop+1),
 		around("spec.keep", keep, MinTime, MinTime-1),
+		around("spec.idle", func(j *Job, d time.Duration) { j.Idle = Span(d) }, MinAutostop, MinAutostop-1),
+		around("spec.idle", func(j *Job, d time.Duration) { j.Idle = Span(d) }, MaxRun, MaxRun+1),
 		around("spec.keep", keep, MaxKeep, MaxKeep+1),
 		around("spec.restart.max", restarts, MaxRestart, MaxRestart+1),
 		around("spec.restart.max", restarts, 0, -1),

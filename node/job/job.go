@@ -108,6 +108,9 @@ type Job struct {
 	Restart  Restart  `json:"restart"`
 	Timeouts Timeouts `json:"timeouts"`
 	Keep     Span     `json:"keep,omitzero"` // how long providers keep results for an absent buyer; 0: as they like
+	// Idle is the time without use after which the job is stopped: no stream into it is open through the buyer's peer,
+	// and its programs compute little. 0: never.
+	Idle Span `json:"idle,omitzero"`
 	// Guardians is how many peers keep the job going when the one it was handed to is gone; 0: none. Standbys is how
 	// many further providers they may take for ranks that are lost.
 	Guardians uint32    `json:"guardians,omitempty"`

@@ -141,7 +141,7 @@ func isGPU(c market.Class) bool { return c == "gpu" || strings.HasPrefix(string(
 
 // Kept returns the job with a program that waits for its user. The job's own command is that of terminals in its
 // container.
-func (j Job) Kept() (Job, error) {
+func Kept(j Job) (Job, error) {
 	switch {
 	case j.Runtime != RuntimeDocker:
 		return j, fmt.Errorf("%w: spec.module: only a container has a terminal: give an image", ErrInvalid)

@@ -82,6 +82,13 @@ func checkTimes(j Job, ps *problems) {
 	case j.Standbys > MaxStandbys:
 		ps.add("spec.standbys", "%d, at most %d", j.Standbys, MaxStandbys)
 	}
+	if j.Idle != 0 {
+		ps.limit("idle", time.Duration(j.Idle), MinAutostop, MaxRun)
+	}
+	if j.Idle != 0 && (j.Guardians > 0 || j.Cluster != nil || j.Verify != VerifyNone) {
+		ps.add("spec.idle", "guardians and replicas do not see a job's streams, and a cluster has autostop: "+
+			"leave it out")
+	}
 	if j.Keep != 0 {
 		ps.limit("keep", time.Duration(j.Keep), MinTime, MaxKeep)
 	}

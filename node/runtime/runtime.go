@@ -156,19 +156,9 @@ const StopFile = ControlDir + "/stop"
 // ControlDir is the guest directory that the runtime keeps for itself. No mount may lie at or in it.
 const ControlDir = "/run/starling"
 
-// GuardPath is a program in every container, which the runtime brings. Attached with a subcommand it is a server for the
-// buyer, as of package sftpd.
+// GuardPath is a program in every container, which the runtime brings. Attached with a subcommand it is a server for
+// the buyer, as of package sftpd.
 const GuardPath = ControlDir + "/guard"
-
-// The subcommands of the program at GuardPath in a container that waits for its user, see package keeper.
-const (
-	KeepCommand  = "keep"
-	EnterCommand = "enter"
-)
-
-// Keeper returns the entrypoint of a container that only waits until it is stopped. The runtime passes it the command
-// that the container would run otherwise, or the rest of Spec.Entrypoint with Spec.Args.
-func Keeper() []string { return []string{GuardPath, KeepCommand} }
 
 // Spec is a program to run with its bounds.
 type Spec struct {

@@ -97,7 +97,7 @@ Exit codes:
   6    the job lost providers more often than restart.max allows
   7    the peer failed: its disk or its journal
   124  a time limit was reached
-  exec ends with the exit code of its command, 130 when it was interrupted, as cluster up does
+  exec, ssh and run -it end with the exit code of their command, 130 when interrupted, as cluster up does
 
 Environment:
   STARLING_HOME    the peer's directory, as --home; else $XDG_DATA_HOME/starling (~/.local/share/starling)

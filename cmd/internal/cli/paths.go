@@ -52,11 +52,11 @@ func (a *App) Itself() ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	args := []string{self, "--home", home}
-	if peers, light := a.Light(); light {
-		args = append(args, "--peer", strings.Join(peers, ","))
+	peers, _ := a.Light()
+	if len(peers) == 0 && a.Getenv("STARLING_PEER") == "" {
+		return []string{self, "--home", home}, nil
 	}
-	return args, nil
+	return []string{self, "--home", home, "--peer", strings.Join(peers, ",")}, nil
 }
 
 // Cache is the directory of reproducible data: $XDG_CACHE_HOME/starling or ~/.cache/starling. Peers share it.

@@ -47,6 +47,18 @@ func TestParamsBounds(t *testing.T) {
 			func(p *jobs.Params) { p.Reduce = true },
 			func(p *jobs.Params) { p.Cluster, p.Reduce = &jobs.Engine{}, true },
 		},
+		"idle": {
+			func(p *jobs.Params) { p.Idle = most },
+			func(p *jobs.Params) { p.Idle = most + 1 },
+		},
+		"a cluster's idle": {
+			func(p *jobs.Params) { p.Idle = time.Minute },
+			func(p *jobs.Params) { p.Idle, p.Cluster = time.Minute, &jobs.Engine{} },
+		},
+		"a guarded job's idle": {
+			func(p *jobs.Params) { p.Guarded = true },
+			func(p *jobs.Params) { p.Idle, p.Guarded = time.Minute, true },
+		},
 		"autostop": {
 			func(p *jobs.Params) { p.Cluster = &jobs.Engine{Autostop: most} },
 			func(p *jobs.Params) { p.Cluster = &jobs.Engine{Autostop: most + 1} },

@@ -75,9 +75,9 @@ func (t *step) judge() {
 	}
 }
 
-func (ev ClusterUse) apply(t *step) error {
+func (ev JobUse) apply(t *step) error {
 	switch plan := &t.s.Plan; {
-	case t.s.Params.Cluster == nil:
+	case t.s.Params.IdleLimit() == 0 && t.s.Params.Cluster == nil:
 	case ev.Busy:
 		plan.Idle = time.Time{}
 	case plan.Idle.IsZero():

@@ -2,6 +2,7 @@ package jobs
 
 import (
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -57,13 +58,20 @@ func (s *State) runUntil() time.Time {
 	return later(s.Started.Add(s.Params.Run), s.ResumedUntil)
 }
 
-// idleUntil is when an unused cluster is stopped. A cluster that is not ready, or paused, counts as used.
+// idleUntil is when an unused job is stopped. A job that is not ready, or paused, counts as used.
 func (s *State) idleUntil() time.Time {
-	c := s.Params.Cluster
-	if c == nil || c.Autostop == 0 || s.Phase != Working || s.Paused || s.Plan.Idle.IsZero() || s.Plan.Ready.IsZero() {
+	limit := s.Params.IdleLimit()
+	if limit == 0 || s.Phase != Working || s.Paused || s.Plan.Idle.IsZero() {
 		return time.Time{}
 	}
-	return later(s.Plan.Idle, s.Plan.Ready).Add(c.Autostop)
+	if s.Params.Cluster != nil && s.Plan.Ready.IsZero() {
+		return time.Time{}
+	}
+	starts := func(r Rank) bool { return r.State != RankRunning || r.Doing != Up }
+	if s.Params.Cluster == nil && slices.ContainsFunc(s.Ranks, starts) {
+		return time.Time{}
+	}
+	return later(s.Plan.Idle, s.Plan.Ready).Add(limit)
 }
 
 // rankDeadline is the earliest deadline of a rank.
@@ -132,7 +140,11 @@ func runOut(t *step, _ int) {
 }
 
 func idleOut(t *step, _ int) {
-	t.end(ResultStopped, 0, fmt.Sprintf("idle for %v (autostop)", t.s.Params.Cluster.Autostop))
+	setting := "idle"
+	if t.s.Params.Cluster != nil {
+		setting = "autostop"
+	}
+	t.end(ResultStopped, 0, fmt.Sprintf("idle for %v (%s)", t.s.Params.IdleLimit(), setting))
 }
 
 // runText returns the reason for an end by timeouts.run.

@@ -94,22 +94,37 @@ func TestDeadlines(t *testing.T) {
 			"an idle cluster", cluster,
 			func(s jobs.State) []jobs.Event {
 				return []jobs.Event{
-					jobs.ClusterUse{Busy: true}, jobs.ClusterUse{}, jobs.ClusterUse{},
+					jobs.JobUse{Busy: true}, jobs.JobUse{}, jobs.JobUse{},
 					jobs.ExecutionSeen{Exec: exec(s), Stage: jobs.StageHealthy},
 				}
 			},
 			15 * time.Second, jobs.Stopping, "idle for 15s (autostop)",
 		},
 		{
+			"an idle job", func(p *jobs.Params) { p.Idle = 15 * time.Second },
+			func(s jobs.State) []jobs.Event {
+				return []jobs.Event{
+					jobs.ExecutionSeen{Exec: exec(s), Stage: jobs.StageHealthy},
+					jobs.JobUse{Busy: true}, jobs.JobUse{}, jobs.JobUse{},
+				}
+			},
+			15 * time.Second, jobs.Stopping, "idle for 15s (idle)",
+		},
+		{
+			"an idle job whose program does not run yet", func(p *jobs.Params) { p.Idle = 15 * time.Second },
+			func(jobs.State) []jobs.Event { return []jobs.Event{jobs.JobUse{}} },
+			2 * time.Minute, jobs.Stopping, "timeouts.run",
+		},
+		{
 			"an idle cluster that is not ready", cluster,
-			func(jobs.State) []jobs.Event { return []jobs.Event{jobs.ClusterUse{}} },
+			func(jobs.State) []jobs.Event { return []jobs.Event{jobs.JobUse{}} },
 			2 * time.Minute, jobs.Stopping, "timeouts.run",
 		},
 		{
 			"an idle cluster that is paused", cluster,
 			func(s jobs.State) []jobs.Event {
 				return []jobs.Event{
-					jobs.ExecutionSeen{Exec: exec(s), Stage: jobs.StageHealthy}, jobs.ClusterUse{},
+					jobs.ExecutionSeen{Exec: exec(s), Stage: jobs.StageHealthy}, jobs.JobUse{},
 					jobs.PauseRequested{Pause: true},
 				}
 			},

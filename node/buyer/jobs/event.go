@@ -147,8 +147,8 @@ type (
 
 // Reports of hooks.
 type (
-	// ClusterUse reports whether the cluster is in use: first, and on change.
-	ClusterUse struct{ Busy bool }
+	// JobUse reports whether a cluster, or a job with Params.Idle, is in use: first, and on change.
+	JobUse struct{ Busy bool }
 	// ReplicaWanted requests the money of a replica. It is answered by BuyReplica or RefuseReplica.
 	ReplicaWanted struct {
 		Rank, Attempt uint32

@@ -160,7 +160,7 @@ func (d draw) execution(n int) jobs.Event {
 func (d draw) hook(n int) jobs.Event {
 	switch n {
 	case 0:
-		return jobs.ClusterUse{Busy: d.yes("busy")}
+		return jobs.JobUse{Busy: d.yes("busy")}
 	case 1:
 		return jobs.ReplicaWanted{Rank: d.rank(), Attempt: uint32(d.n("attempt", 2)), Most: d.amount()}
 	case 2:

@@ -28,6 +28,7 @@ type Params struct {
 	Pull     time.Duration `json:"pull,omitempty"`  // 0: no limit
 	Start    time.Duration `json:"start,omitempty"` // 0: no limit
 	Run      time.Duration `json:"run"`
+	Idle     time.Duration `json:"idle,omitempty"` // without use, until the job stops; 0: never
 	Grace    time.Duration `json:"grace"`
 	// LostAfter is how long a provider may be silent.
 	LostAfter time.Duration `json:"lostAfter"`
@@ -64,8 +65,9 @@ func (p Params) Validate() error {
 		name     string
 		got, min time.Duration
 	}{
-		{"queue", p.Queue, 0}, {"pull", p.Pull, 0}, {"start", p.Start, 0}, {"run", p.Run, 1}, {"grace", p.Grace, 0},
-		{"lostAfter", p.LostAfter, 0}, {"backoff", p.Restart.Backoff, 0}, {"mostBackoff", p.Restart.MostBackoff, 0},
+		{"queue", p.Queue, 0}, {"pull", p.Pull, 0}, {"start", p.Start, 0}, {"run", p.Run, 1}, {"idle", p.Idle, 0},
+		{"grace", p.Grace, 0}, {"lostAfter", p.LostAfter, 0}, {"backoff", p.Restart.Backoff, 0},
+		{"mostBackoff", p.Restart.MostBackoff, 0},
 	}
 	for _, t := range times {
 		if t.got < t.min || t.got > maxTime {
@@ -89,10 +91,20 @@ func (p Params) Validate() error {
 		return bad("cluster", "a cluster has no rounds, checks or guardians")
 	case c != nil && (c.Autostop < 0 || c.Autostop > maxTime):
 		return bad("autostop", c.Autostop)
+	case p.Idle > 0 && (c != nil || p.Guarded):
+		return bad("idle", "a guarded job does not see its use, and a cluster has autostop")
 	case p.Checked && p.Guarded:
 		return bad("checked", "a guarded job has no checks")
 	}
 	return nil
+}
+
+// IdleLimit returns the time without use after which the job stops; 0 is never.
+func (p Params) IdleLimit() time.Duration {
+	if p.Cluster != nil {
+		return p.Cluster.Autostop
+	}
+	return p.Idle
 }
 
 // slotsIn returns the slots that cover d.

@@ -60,7 +60,7 @@ func (w *world) user() {
 	case 6, 7, 8:
 		w.crash()
 	case 9, 10:
-		_ = w.step(jobs.ClusterUse{Busy: n == 9})
+		_ = w.step(jobs.JobUse{Busy: n == 9})
 	case 11, 12, 13, 14, 15, 16:
 		switch {
 		case w.s.Params.Cluster != nil:

@@ -19,7 +19,7 @@ var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 // 100 ms, an interval has 10, the rate is 1 a slot, and the queue time is 20 s. Providers and leases are letters: 1/b.2
 // is rank 1, lease b, execution 2; 1@3 is rank 1 under epoch 3.
 //
-//	new ranks=2 rounds=2 policy=on-failure max=1 pull=30 start=30 run=60 budget=300 checked cluster=ray autostop=60
+//	new ranks=2 rounds=2 policy=on-failure max=1 pull=30 start=30 run=60 budget=300 checked cluster=ray autostop=60 idle=60
 //	new … guarded standbys=2      new … guardian: this peer is not the owner      new … free
 //	placed g1      formed g1 a b      unformed g1 short      cost a most=40 settled      leaselost a defaulted
 //	renewed a A      norenewal a      seen 0 healthy      exited 0 code=1 reason=killed broken hopeless      gathered 0
@@ -129,7 +129,7 @@ func (a args) params() jobs.Params {
 			Max: uint32(a.number("max", 3)), OnFailure: a.text("policy") == "on-failure", Always: a.text("policy") == "always",
 			Backoff: time.Second, MostBackoff: 5 * time.Minute,
 		},
-		Queue: a.seconds("queue", 20), Pull: a.seconds("pull", 0), Start: a.seconds("start", 0), Run: a.seconds("run", 120),
+		Queue: a.seconds("queue", 20), Pull: a.seconds("pull", 0), Start: a.seconds("start", 0), Run: a.seconds("run", 120), Idle: a.seconds("idle", 0),
 		Grace: 2 * time.Second, LostAfter: 5 * time.Second, Rate: 1_000_000, Budget: market.Amount(a.number("budget", 10000)),
 		SlotMillis: 100, Interval: 10, Seed: 7,
 	}
@@ -371,7 +371,7 @@ func (p *player) workEvent(a args) jobs.Event {
 	case "unreduced":
 		return jobs.ReduceFailed{Round: p.s.Round, Code: jobs.CodeProgram, Reason: "reduce: exit code 1"}
 	case "use":
-		return jobs.ClusterUse{Busy: a.word(0) == "busy"}
+		return jobs.JobUse{Busy: a.word(0) == "busy"}
 	case "wanted":
 		return jobs.ReplicaWanted{Rank: a.rank(), Attempt: 1, Most: a.amount("most")}
 	case "replica":

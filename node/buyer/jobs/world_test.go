@@ -91,6 +91,8 @@ func drawParams(t *rapid.T) jobs.Params {
 			HeadFirst: rapid.Bool().Draw(t, "head first"),
 			Autostop:  time.Duration(rapid.IntRange(0, 1).Draw(t, "autostop")) * time.Minute,
 		}
+	case 0:
+		p.Idle = time.Duration(rapid.IntRange(0, 1).Draw(t, "idle")) * time.Minute
 	case 2:
 		p.Guarded, p.Standbys = true, uint32(rapid.IntRange(0, 2).Draw(t, "standbys"))
 	case 3:

@@ -155,6 +155,7 @@ func (j Job) Params(g market.Genesis, lostAfter time.Duration) (jobs.Params, err
 			Backoff: time.Duration(re.Backoff), MostBackoff: job.MaxBackoff,
 		},
 		Queue: spec.Timeouts.Queue, Pull: spec.Timeouts.Pull, Start: spec.Timeouts.Start, Run: spec.Timeouts.Run,
+		Idle:  time.Duration(spec.Idle),
 		Grace: spec.Timeouts.Grace(), LostAfter: lostAfter, Rate: rate, Budget: spec.Payment.Budget,
 		SlotMillis: g.SlotMillis, Interval: g.IntervalSlots, Seed: seed.Sum64(),
 	}

@@ -192,6 +192,7 @@ func (f *file) spec(n ast.Node, path string) {
 		"restart":      f.restart,
 		"timeouts":     f.timeouts,
 		"keep":         f.spanTo(&j.Keep),
+		"idle":         f.spanTo(&j.Idle),
 		"guardians":    f.numberTo(&j.Guardians),
 		"standbys":     f.numberTo(&j.Standbys),
 		"verify":       func(n ast.Node, field string) { set(f, n, field, &j.Verify, asVerify) },

@@ -44,6 +44,7 @@ type Flags struct {
 	Run      string   // --timeout
 	Stop     string   // --stop-timeout
 	Keep     string   // --keep
+	Idle     string   // --idle
 	Guards   string   // --guardians
 	Standbys string   // --standbys
 	MaxPrice string   // --max-price
@@ -92,6 +93,7 @@ var flagOf = map[string]string{
 	"spec.restart.policy": "--restart", "spec.restart.backoff": "--restart-backoff",
 	"spec.timeouts.pull":  "--pull-timeout",
 	"spec.timeouts.start": "--start-timeout", "spec.timeouts.stop": "--stop-timeout", "spec.keep": "--keep",
+	"spec.idle":      "--idle",
 	"spec.guardians": "--guardians", "spec.standbys": "--standbys",
 	"spec.image": "IMAGE", "spec.entrypoint": "--entrypoint", "spec.workDir": "--workdir", "spec.network": "--network",
 	"spec.secrets": "--secret", "spec.registryAuth": "--registry-auth", "spec.health": "--health-cmd",
@@ -154,6 +156,7 @@ func (f Flags) Job(token Token) (job.Job, error) {
 	take(r, "spec.timeouts.run", f.Run, &j.Timeouts.Run, parseTime)
 	take(r, "spec.timeouts.stop", f.Stop, &j.Timeouts.Stop, parseTime)
 	take(r, "spec.keep", f.Keep, &j.Keep, parseSpan)
+	take(r, "spec.idle", f.Idle, &j.Idle, parseSpan)
 	take(r, "spec.guardians", f.Guards, &j.Guardians, parseCount)
 	take(r, "spec.standbys", f.Standbys, &j.Standbys, parseCount)
 	take(r, "spec.payment.maxPrice", f.MaxPrice, &j.Payment.MaxPrice,

@@ -47,6 +47,7 @@ var sameAs = []struct {
 	{Flags{Run: "1.5h"}, "timeouts: {run: 90m}"},
 	{Flags{Stop: "500ms"}, "timeouts: {stop: 0.5s}"},
 	{Flags{Keep: "1h"}, "keep: 3600s"},
+	{Flags{Idle: "30m"}, "idle: 1800s"},
 	{Flags{Guards: "3"}, "guardians: 3"},
 	{Flags{Guards: "5", Standbys: "0"}, "guardians: 5\n  standbys: 0"},
 	{Flags{Budget: "0.000001"}, "payment: {maxPrice: 1, budget: 0.000001}"},

@@ -5,6 +5,7 @@
 //	env         print the environment's variables about devices
 //	cat         copy the standard input to the standard output
 //	echo        echo the bytes received at TCP port 7000
+//	notebook    serve HTTP at port 8888 to requests with the token of JUPYTER_TOKEN
 //	talk        as rank 0 of a cluster echo the bytes received at TCP port 7000; as another rank count to rank 0 over
 //	            one connection and print each echoed number
 //	sleep N     wait for N ms
@@ -44,6 +45,8 @@ func main() {
 		_, err = io.Copy(os.Stdout, os.Stdin)
 	case "echo":
 		err = echo("127.0.0.1:7000")
+	case "notebook":
+		err = notebook()
 	case "talk":
 		if os.Getenv("NODE_RANK") == "0" {
 			err = echo(":7000")
@@ -217,4 +220,16 @@ func flood(mib int) error {
 		}
 	}
 	return w.Flush()
+}
+
+// notebook answers as Jupyter does, with its working directory.
+func notebook() error {
+	return http.ListenAndServe("127.0.0.1:8888", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if token := os.Getenv("JUPYTER_TOKEN"); token == "" || r.URL.Query().Get("token") != token {
+			w.WriteHeader(http.StatusForbidden)
+			return
+		}
+		dir, _ := os.Getwd()
+		fmt.Fprintln(w, dir)
+	}))
 }

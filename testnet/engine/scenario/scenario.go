@@ -77,6 +77,8 @@ func (w *world) steps() []scenarios.Step {
 		{What: "a container with the internet reaches its peer's resolver, and no machine or network around it",
 			Run: bad.waysOut},
 		{What: "a light client: exec, a terminal, files and a port of a container", Run: w.light},
+		{What: "run -it, and ssh, scp, sftp and rsync into a container", Run: workplaces{w}.use},
+		{What: "notebook: a server with a token answers at a port here", Run: workplaces{w}.notebook},
 		{What: "an engine is killed and restarts: the rank is lost and moves", Run: faults.engineKilled},
 		{What: "an engine is stopped: the rank is lost and moves", Run: faults.engineStopped},
 	}

@@ -221,6 +221,9 @@ func jobTable(t *cli.Table, j job.Job) {
 		t.Row("webhook", w.URL)
 	}
 	t.Row("time", fmt.Sprintf("%v in the queue, %v running", j.Timeouts.Queue, j.Timeouts.Run))
+	if j.Idle > 0 {
+		t.Row("idle", fmt.Sprintf("stopped after %v without use", time.Duration(j.Idle)))
+	}
 	t.Row("price", "at most "+j.Payment.PriceText())
 	t.Row("budget", j.Payment.BudgetText())
 }

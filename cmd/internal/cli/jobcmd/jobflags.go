@@ -46,6 +46,7 @@ func JobFlags(c *cobra.Command) *jobfile.Flags {
 	s.StringVar(&f.Start, "start-timeout", "",
 		"time until the program runs healthily (default as --timeout)")
 	s.StringVar(&f.Stop, "stop-timeout", "", "time for a stopped program to end by itself (default 2s)")
+	s.StringVar(&f.Idle, "idle", "", "time without use until the job is stopped (default never)")
 	s.StringVar(&f.Keep, "keep", "", "time for providers to keep results, such as 24h")
 	s.StringVar(&f.Guards, "guardians", "",
 		"number of guardians: 0, 3 or 5 (default with -d 3, else 0)")

@@ -246,6 +246,9 @@ func statusTable(t *cli.Table, g market.Genesis, s jobStatus) {
 		row("rounds", fmt.Sprintf("%d of %d done", j.Round, n))
 	}
 	checkRows(row, j)
+	if j.Spec.Idle > 0 && !j.State.Ended() {
+		row("idle", fmt.Sprintf("stopped after %v without use", time.Duration(j.Spec.Idle)))
+	}
 	row("cost", g.FormatAmount(s.Cost)+", budget "+g.FormatAmount(j.Spec.Payment.Budget))
 	row("paid", strings.TrimPrefix(paidText(g, j), "paid "))
 	if l := j.Lamports; l.Fees > 0 {

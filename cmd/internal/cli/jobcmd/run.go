@@ -24,9 +24,9 @@ import (
 type SubmitOptions struct {
 	Detach, DryRun bool
 	save           string
-	wait           string  // a key of untils
-	session        Session // of a job with a keeper; nil: its log is followed
-	guards         bool    // the user set the number of guardians
+	wait           string // a key of untils
+	attend         Attend // of a job that serves its user; nil: its log is followed
+	guards         bool   // the user set the number of guardians
 }
 
 func (o *SubmitOptions) flags(c *cobra.Command) {
@@ -73,9 +73,10 @@ func (o *SubmitOptions) Check() error {
 }
 
 const followLong = `
-With -d a job gets guardians if the network pays from escrows: three peers that run it without this computer and the
-peer it was submitted to. A majority of them pays for finished work and replaces lost ranks with standbys. They keep
-the result until you are back. If fewer than the default of three are found, the job runs without guardians.
+With -d a job gets guardians if the network pays from escrows and it has no --idle: three peers that run it without
+this computer and the peer it was submitted to. A majority of them pays for finished work and replaces lost ranks with
+standbys. They keep the result until you are back. If fewer than the default of three are found, the job runs without
+guardians.
 
 --verify replicate has other providers repeat some results, drawn from the chain's blocks. It runs the program
 deterministically, and needs a module, --out and a network with a chain. --probes measures whether the units are shared,
@@ -109,8 +110,8 @@ job succeeded, else the code of the failure (starling --help has the list).
 The command returns when the result is there. The peer then pays the cost of the job and refunds the rest of its
 deposit, until the chain has finalized both. starling status shows this; --wait paid and starling wait wait for it.`
 
-// NewRun makes the command `starling run`. session opens the terminal of -it.
-func NewRun(a *cli.App, session Session) *cobra.Command {
+// NewRun makes the command `starling run`. attend serves the user of -it.
+func NewRun(a *cli.App, attend Attend) *cobra.Command {
 	var o SubmitOptions
 	var flags *jobfile.Flags
 	c := &cobra.Command{
@@ -126,11 +127,7 @@ no sockets and no other program. A container has no network access without --net
 ignored. If the provider's engine is set up for it, an image runs unchanged: with its USER and HOME, and a writable
 root. On other providers, and with GPUs, USER is ignored, the root is read-only, and /tmp and /run are in memory.
 
-With -it IMAGE the container waits, and a terminal is opened on its command beside: COMMAND after IMAGE, else the
-image's own, with the image's entrypoint. The job is stopped when the command ends, and the exit code is that of the
-command. Ctrl-P Ctrl-Q, a closed terminal or a broken connection end the command and leave the job: come back with
-starling ssh JOB, end it with starling stop JOB. An interrupt before the terminal opens stops the job. With -d only the
-container is started.
+` + terminalLong + `
 
 A container's /dev/shm is part of its memory: half of it, or --shm-size. starling job port-forward reaches its ports.
 
@@ -154,16 +151,7 @@ of a rank sees its program and files.`,
   starling run -d --budget 0.25 --max-price 0.05 train.wasm
   starling run -d --guardians 5 --standbys 3 --max-price 0.05 train.wasm`,
 		GroupID: cli.GroupJobs,
-		Args: func(c *cobra.Command, args []string) error {
-			switch at := c.ArgsLenAtDash(); {
-			case len(args) == 0 || at == 0:
-				return cli.WithHint(cli.Usagef("run needs a module"), "%s", c.UseLine())
-			case (at < 0 && len(args) > 1 || at > 1) && !terminal(flags):
-				return cli.WithHint(cli.Usagef("run does not take %q", args[1]),
-					"arguments of the program come after --: starling run %s -- %s", args[0], args[1])
-			}
-			return nil
-		},
+		Args:    func(c *cobra.Command, args []string) error { return runArgs(c, args, flags) },
 	}
 	c.SetFlagErrorFunc(flagOfProgram)
 	flags = JobFlags(c)
@@ -184,10 +172,10 @@ of a rank sees its program and files.`,
 		}
 		o.guards = c.Flags().Changed("guardians")
 		if tty {
-			if spec, err = kept(spec, &o); err != nil {
+			if spec, err = kept(Attended(spec, c), o); err != nil {
 				return err
 			}
-			o.session = session
+			o.attend = attend
 		}
 		return Submit(a, c.Context(), spec, o)
 	}
@@ -285,7 +273,7 @@ func HandIn(a *cli.App, ctx context.Context, spec job.Job, o SubmitOptions) (c *
 	if err != nil {
 		return c, g, j, err
 	}
-	wanted := o.Detach && !o.guards && !g.Free && spec.Cluster == nil
+	wanted := o.Detach && !o.guards && !g.Free && spec.Cluster == nil && spec.Idle == 0
 	if wanted && (len(spec.Secrets) > 0 || spec.Registry != nil) {
 		wanted = false
 		a.Say("warning: a job with secrets has no guardians: it runs only while the peer that it was given to runs")
@@ -337,8 +325,8 @@ func Submitted(a *cli.App, ctx context.Context, c *api.Client, g market.Genesis,
 		return nil
 	case o.Detach:
 		return a.Show(j, nil)
-	case o.session != nil:
-		return attend(a, ctx, c, g, j, o.session)
+	case o.attend != nil:
+		return o.attend(a, ctx, c, g, j)
 	}
 	return followToEnd(a, ctx, c, g, j, untils[o.wait], o.save)
 }

@@ -153,7 +153,7 @@ func RunForwards(fs []*Forward, begin func(*Forward) (run func())) {
 // Plain prints the port's address, and returns a function that forwards its connections unchanged.
 func (f *Forward) Plain(ctx context.Context) (run func()) {
 	fmt.Fprintf(f.App.Out, "%s -> port %d of rank %d\n", f.Listener.Addr(), f.Port, f.rank)
-	return func() { f.run(ctx) }
+	return func() { f.Run(ctx) }
 }
 
 // Say prints the error of a connection with its remedy.
@@ -165,8 +165,8 @@ func (f *Forward) Say(err error) {
 	f.App.Say("port %d: %s", f.Port, text)
 }
 
-// run accepts connections until ctx ends.
-func (f *Forward) run(ctx context.Context) {
+// Run accepts connections until ctx ends.
+func (f *Forward) Run(ctx context.Context) {
 	stop := context.AfterFunc(ctx, func() { f.Listener.Close() })
 	defer stop()
 	var wg sync.WaitGroup

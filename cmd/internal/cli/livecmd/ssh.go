@@ -20,10 +20,10 @@ import (
 	"github.com/starling-network/starling/node/live"
 )
 
-const sshLong = `Starts the system's ssh on a rank of a running job, rank 0 if none is named. Everything after JOB goes to ssh:
-its options, such as -L 8888:localhost:8888 or -N, and a command. The exit code is that of ssh, 255 if it could not
-connect. The connection is the stream of starling exec and port-forward. It needs no key and no open port, and works
-through NATs and with --peer.
+const sshLong = `Starts the system's ssh on a rank of a running job, rank 0 if none is named. Everything after JOB
+goes to ssh: its options, such as -L 8888:localhost:8888 or -N, and a command. The exit code is that of ssh, 255 if it
+could not connect. The connection is the stream of starling exec and port-forward. It needs no key and no open port,
+and works through NATs and with --peer.
 
 A session runs a program beside the rank's own: the image's shell ($SHELL, bash or sh) with the environment and
 directory of the rank's program and its user. The image needs a /bin/sh, and for rsync an rsync. scp, sftp and sshfs

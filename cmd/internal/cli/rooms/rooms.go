@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/starling-network/starling/cmd/internal/cli"
+	"github.com/starling-network/starling/cmd/internal/cli/attend"
 	"github.com/starling-network/starling/cmd/internal/cli/clustercmd"
 	"github.com/starling-network/starling/cmd/internal/cli/imagecmd"
 	"github.com/starling-network/starling/cmd/internal/cli/jobcmd"
@@ -35,6 +36,7 @@ var Commands = []func(*cli.App) *cobra.Command{
 	livecmd.NewCp,
 	livecmd.NewSSH,
 	jobcmd.NewStop,
+	attend.NewNotebook,
 	newJob,
 	imagecmd.NewImage,
 	clustercmd.NewCluster,
@@ -58,4 +60,4 @@ func newJob(a *cli.App) *cobra.Command {
 }
 
 // newRun gives run the terminals of livecmd.
-func newRun(a *cli.App) *cobra.Command { return jobcmd.NewRun(a, livecmd.Session) }
+func newRun(a *cli.App) *cobra.Command { return jobcmd.NewRun(a, attend.Terminal(livecmd.Session)) }

@@ -63,7 +63,7 @@ func New(e *engine.Engine, peer, guard, runtime string) *Maker {
 // Command is the guard's program: entrypoint and arguments as an engine would join them, the image's environment with
 // the spec's on top.
 func (m *Maker) Command(s runtime.Spec, img images.Config) (guard.Command, error) {
-	argv := argvOf(s, img)
+	argv := s.Argv(img.Entrypoint, img.Cmd)
 	if len(argv) == 0 || argv[0] == "" {
 		return guard.Command{}, fmt.Errorf("%w: it names no program: give an entrypoint or arguments",
 			runtime.ErrBadImage)
@@ -98,25 +98,6 @@ func (m *Maker) Command(s runtime.Spec, img images.Config) (guard.Command, error
 	}
 	slices.Sort(c.Env)
 	return c, nil
-}
-
-// argvOf joins entrypoint and arguments. Those of a keeper alone are the image's own, after it.
-func argvOf(s runtime.Spec, img images.Config) []string {
-	if slices.Equal(s.Entrypoint, runtime.Keeper()) {
-		s.Entrypoint = nil
-		return append(runtime.Keeper(), argvOf(s, img)...)
-	}
-	argv := slices.Clone(img.Entrypoint)
-	if s.Entrypoint != nil {
-		argv = slices.Clone(s.Entrypoint)
-	}
-	switch {
-	case len(s.Args) > 0:
-		argv = append(argv, s.Args...)
-	case s.Entrypoint == nil:
-		argv = append(argv, img.Cmd...)
-	}
-	return argv
 }
 
 // Container is the container around the guard: nothing of the program's is in it but its limits and mounts.

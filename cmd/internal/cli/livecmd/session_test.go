@@ -18,7 +18,7 @@ func TestDetachable(t *testing.T) {
 		"\x10\x11":            {"", true},
 		"\x10\x10\x11":        {"\x10", true},
 		"up\x10\x10down":      {"up\x10\x10down", false},
-		"\x11\x10x\x10":       {"\x11\x10x", false}, // the last key waits for another one
+		"\x11\x10x\x10":       {"\x11\x10x\x10", false}, // held until the end
 		"a\x10b\x11c\x10\x11": {"a\x10b\x11c", true},
 	} {
 		for _, one := range []bool{false, true} {

@@ -1,4 +1,4 @@
-package jobcmd
+package attend
 
 import (
 	"context"
@@ -10,11 +10,13 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/starling-network/starling/cmd/internal/cli"
 	"github.com/starling-network/starling/cmd/internal/cli/clitest"
+	"github.com/starling-network/starling/cmd/internal/cli/jobcmd"
 	"github.com/starling-network/starling/node/api"
 	"github.com/starling-network/starling/node/buyer/record"
 	"github.com/starling-network/starling/node/job"
@@ -33,7 +35,7 @@ func attended(t *testing.T, session Session, states ...func(*record.Job)) (p *cl
 		return j
 	}
 	stopped := make(chan struct{})
-	p = clitest.NewAnswering(t, []func(*cli.App) *cobra.Command{func(a *cli.App) *cobra.Command { return NewRun(a, session) }}, clitest.Network, clitest.Answers{
+	p = clitest.NewAnswering(t, []func(*cli.App) *cobra.Command{func(a *cli.App) *cobra.Command { return jobcmd.NewRun(a, Terminal(session)) }}, clitest.Network, clitest.Answers{
 		"POST /v1/jobs": http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			b, _ := io.ReadAll(r.Body)
 			spec, err := job.Unmarshal(b)
@@ -66,7 +68,7 @@ func attended(t *testing.T, session Session, states ...func(*record.Job)) (p *cl
 	return p, given
 }
 
-func runs(j *record.Job) {
+func running(j *record.Job) {
 	j.State, j.Ranks[0].State, j.Ranks[0].Live.Phase = record.Running, record.RankRunning, "running"
 }
 
@@ -80,7 +82,7 @@ func TestAttended(t *testing.T) {
 		says    []string
 		stopped bool
 	}{
-		"ended":    {false, nil, cli.ExitOK, []string{`^job jaaaaaaaaaaaa, at most 2.00 STAR$`, `^jaaaaaaaaaaaa stopped, cost`}, true},
+		"ended":    {false, nil, cli.ExitOK, []string{`^job jaaaaaaaaaaaa, at most 2.00 STAR, stopped after 30m0s without use$`, `^jaaaaaaaaaaaa stopped, cost`}, true},
 		"exit":     {false, &cli.ExitError{Code: 42}, 42, []string{`^jaaaaaaaaaaaa stopped, cost`}, true},
 		"no shell": {false, errors.New("sh: not in the image"), cli.ExitFailed, []string{`not in the image`, `stopped, cost`}, true},
 		"detached": {true, nil, cli.ExitOK, []string{`runs on and is paid for until it is stopped: .starling ssh jaaaaaaaaaaaa. .* .starling stop jaaaaaaaaaaaa. ends it`}, false},
@@ -92,7 +94,7 @@ func TestAttended(t *testing.T) {
 			p, given := attended(t, func(_ *cli.App, _ context.Context, _ *api.Client, j record.Job) (bool, error) {
 				opened++
 				return c.left, c.err
-			}, nil, func(j *record.Job) { runs(j); j.Ranks[0].Live.Phase = "pulling" }, runs)
+			}, nil, func(j *record.Job) { running(j); j.Ranks[0].Live.Phase = "pulling" }, running)
 			p.CLI(t, line...).Want(t, c.code, c.says...)
 			if opened != 1 {
 				t.Errorf("%d terminals were opened", opened)
@@ -100,7 +102,7 @@ func TestAttended(t *testing.T) {
 			if got := slices.ContainsFunc(p.Asked(), func(s string) bool { return strings.HasPrefix(s, "DELETE") }); got != c.stopped {
 				t.Errorf("stopped: %v", got)
 			}
-			if !slices.Equal(given.Entrypoint, runtime.Keeper()) || !slices.Equal(given.Args, []string{"bash"}) || given.Guardians != 0 {
+			if !slices.Equal(given.Entrypoint, runtime.Keeper()) || !slices.Equal(given.Args, []string{"bash"}) || given.Guardians != 0 || given.Idle != job.Span(30*time.Minute) {
 				t.Errorf("a job of %q, %q", given.Entrypoint, given.Args)
 			}
 		})
@@ -126,7 +128,7 @@ func TestAttendedNever(t *testing.T) {
 	}()
 	clitest.Eventually(t, "the job is followed", func() bool { return strings.Contains(errs.String(), "job jaaaaaaaaaaaa") })
 	interrupt()
-	if code := <-done; code != int(cli.ExitInterrupted) || !strings.Contains(errs.String(), "interrupted; job jaaaaaaaaaaaa was stopped") {
+	if code := <-done; code != int(cli.ExitInterrupted) || !strings.Contains(errs.String(), "jaaaaaaaaaaaa stopped, cost") {
 		t.Errorf("exit code %d: %s", code, errs.String())
 	}
 }
