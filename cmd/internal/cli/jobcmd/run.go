@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -17,6 +16,7 @@ import (
 	"github.com/starling-network/starling/node/buyer/record"
 	"github.com/starling-network/starling/node/files/s3"
 	"github.com/starling-network/starling/node/job"
+	"github.com/starling-network/starling/node/job/jobfile"
 )
 
 // SubmitOptions are the flags that run and submit share.
@@ -107,8 +107,15 @@ job succeeded, else the code of the failure (starling --help has the list).
 The command returns when the result is there. The peer then pays the cost of the job and refunds the rest of its
 deposit, until the chain has finalized both. starling status shows this; --wait paid and starling wait wait for it.`
 
-// NewRun makes the command `starling run`.
+// NewRun makes the command `starling run` without templates.
 func NewRun(a *cli.App) *cobra.Command {
+	c, _ := RunOver(a)
+	return c
+}
+
+// RunOver makes the command `starling run`, and a function that runs a template's job with its flags and arguments. see
+// gets the job before; it is optional.
+func RunOver(a *cli.App) (*cobra.Command, func(context.Context, *jobfile.Draft, []string, func(job.Job) error) error) {
 	var o SubmitOptions
 	c := &cobra.Command{
 		Use:   "run [flags] MODULE|IMAGE [-- ARGS]",
@@ -158,23 +165,32 @@ of a rank sees its program and files.`,
 	c.SetFlagErrorFunc(flagOfProgram)
 	flags := JobFlags(c)
 	o.flags(c)
-	c.RunE = func(c *cobra.Command, args []string) error {
+	run := func(ctx context.Context, d *jobfile.Draft, args []string, see func(job.Job) error) error {
 		token, err := Token(a)
 		if err != nil {
 			return err
 		}
-		if err := a.WholeKeys(c.Context(), flags.Exclude); err != nil {
+		if err := a.WholeKeys(ctx, flags.Exclude); err != nil {
 			return err
 		}
-		flags.Module, flags.Args = args[0], args[1:]
-		spec, err := flags.Job(token)
+		flags.Args = args
+		spec, err := flags.Over(d, token)
 		if err != nil {
 			return err
 		}
+		if see != nil {
+			if err := see(spec); err != nil {
+				return err
+			}
+		}
 		o.guards = c.Flags().Changed("guardians")
-		return Submit(a, c.Context(), spec, o)
+		return Submit(a, ctx, spec, o)
 	}
-	return c
+	c.RunE = func(c *cobra.Command, args []string) error {
+		flags.Module = args[0]
+		return run(c.Context(), nil, args[1:], nil)
+	}
+	return c, run
 }
 
 // NewSubmit makes the command `starling submit`.
@@ -300,45 +316,6 @@ func HandIn(a *cli.App, ctx context.Context, spec job.Job, o SubmitOptions) (c *
 		j, err = submit()
 	}
 	return c, g, j, err
-}
-
-// guardiansOfDetached is the number of guardians of a detached job that sets none.
-const guardiansOfDetached = 3
-
-// untilHeld waits until the job runs without this computer, or has ended.
-func untilHeld(a *cli.App, ctx context.Context, c *api.Client, j record.Job) (record.Job, error) {
-	if j.Detached == nil {
-		return j, nil
-	}
-	p := a.Progress()
-	defer p.Clear()
-	for {
-		var err error
-		if j, err = api.GetJob.Call(ctx, c, api.ByID{ID: j.ID}); err != nil {
-			return j, fmt.Errorf("handing job %s to its guardians: %w", j.ID, err)
-		}
-		switch {
-		case j.Outcome != "" || j.State.Ended():
-			return j, nil
-		case j.Detached.Held:
-			p.Clear()
-			a.Say("%d guardians hold the job: it runs without this computer", len(j.Detached.Guardians))
-			return j, nil
-		case !j.Detached.Engaged:
-			p.Status("job %s: finding %d guardians", j.ID, j.Spec.Guardians)
-		case j.State != record.Running:
-			p.Status("job %s: taking %d leases", j.ID, j.Spec.Count)
-		default:
-			p.Status("job %s: handing it to its guardians", j.ID)
-		}
-		select {
-		case <-ctx.Done():
-			return j, &cli.Error{Code: cli.ExitFailed,
-				Err: fmt.Errorf("job %s is not held by its guardians yet; it needs the peer that it was given to",
-					j.ID), Hint: "starling why " + j.ID}
-		case <-time.After(100 * time.Millisecond):
-		}
-	}
 }
 
 // Submitted follows a submitted job according to the options.

@@ -14,12 +14,13 @@ import (
 	"github.com/starling-network/starling/cmd/internal/cli/networkcmd"
 	"github.com/starling-network/starling/cmd/internal/cli/peercmd"
 	"github.com/starling-network/starling/cmd/internal/cli/proofcmd"
+	"github.com/starling-network/starling/cmd/internal/cli/templatecmd"
 	"github.com/starling-network/starling/cmd/internal/cli/testnetcmd"
 )
 
 // Commands are all commands, in the order of help within their groups.
 var Commands = []func(*cli.App) *cobra.Command{
-	jobcmd.NewRun,
+	templatecmd.NewRun,
 	jobcmd.NewSubmit,
 	jobcmd.NewQuote,
 	jobcmd.NewPs,
@@ -46,5 +47,7 @@ var Commands = []func(*cli.App) *cobra.Command{
 	testnetcmd.NewTestnet,
 }
 
-// newJob combines the commands on all jobs and on running jobs.
-func newJob(a *cli.App) *cobra.Command { return jobcmd.NewJob(a, livecmd.Control(a)...) }
+// newJob combines the commands on all jobs, running jobs and templates.
+func newJob(a *cli.App) *cobra.Command {
+	return jobcmd.NewJob(a, append(livecmd.Control(a), templatecmd.New(a))...)
+}
