@@ -17,6 +17,7 @@ import (
 	"github.com/starling-network/starling/node/api"
 	"github.com/starling-network/starling/node/buyer/record"
 	"github.com/starling-network/starling/node/job"
+	"github.com/starling-network/starling/node/job/template"
 	"github.com/starling-network/starling/node/proof"
 	"github.com/starling-network/starling/testnet"
 	"github.com/starling-network/starling/testnet/demo"
@@ -194,7 +195,33 @@ func TestFreeNetwork(t *testing.T) {
 	if v, err := p.Verify(n.Genesis); err != nil || len(v.Leases) != 3 || v.Owed != j.Paid {
 		t.Errorf("the receipts say %+v, %v", v, err)
 	}
+	templateRuns(t, n)
 	restarted(t, n, c, free)
+}
+
+// templateRuns makes the smoke run of the built-in template wasm, by the command line.
+func templateRuns(t *testing.T, n *testnet.Network) {
+	t.Helper()
+	tm, err := template.Builtin("wasm")
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := tm.Describe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	args := []string{"--home", n.Buyers()[0].Home, "run", "--template", tm.Name}
+	for name, value := range d.Smoke.Set {
+		args = append(args, "--set", name+"="+value)
+	}
+	run := exec.CommandContext(t.Context(), starling(t), args...)
+	run.Env = append(os.Environ(), "XDG_CACHE_HOME="+t.TempDir())
+	out, err := run.Output()
+	if err != nil || !strings.Contains(string(out), d.Smoke.Prints) {
+		t.Errorf("%v: output %q, want %q", err, out, d.Smoke.Prints)
+	} else if !tm.Ran() {
+		t.Errorf("the run passed and is not in node/job/template/ran.txt: add %q", template.Record("", tm))
+	}
 }
 
 // TestEscrowNetwork is TestFreeNetwork with a local Solana, where the job's money is in an escrow of the program, from which providers claim.

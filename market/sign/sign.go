@@ -31,6 +31,7 @@ const (
 	TagMeasured    Tag = "starling:measure"
 	TagHealth      Tag = "starling:health"
 	TagAgent       Tag = "starling:agent"
+	TagTemplates   Tag = "starling:index"
 )
 
 // Layout of the preimage, in bytes.

@@ -5,7 +5,10 @@
 # starling, the other's does not, and each image runs on both. The script starts its own engines and registry, in their own
 # network namespaces, and removes them. Needs root, Linux, and docker.io, runc, iptables, iproute2 and debootstrap.
 #
-#   testnet/scenarios/images.sh [-all | -only NAME,NAME…] [-keep]    -keep leaves the peers' homes and logs
+# With -templates it builds the images of built-in templates from their Dockerfiles and makes their smoke runs. -record
+# node/job/template/ran.txt records those that passed; starling job template ls shows them.
+#
+#   testnet/scenarios/images.sh [-all | -only NAME,NAME… | -templates all|NAME,NAME… [-record FILE]] [-keep]
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 make --silent deps-engine deps-debian build

@@ -185,3 +185,34 @@ const ExitInterrupted ExitCode = 130
 type ExitError struct{ Code int }
 
 func (e *ExitError) Error() string { return fmt.Sprintf("exit code %d", e.Code) }
+
+// InFile puts the file's name before every problem, as compilers do.
+func InFile(path string, err error) error {
+	e, ok := errors.AsType[*job.Error](err)
+	if !ok {
+		return err
+	}
+	lines := strings.Split(e.Error(), "\n")
+	for i, line := range lines {
+		if line != "" && line[0] >= '0' && line[0] <= '9' {
+			lines[i] = path + ":" + line
+		} else if !strings.HasPrefix(line, "--") { // a flag
+
+			lines[i] = path + ": " + line
+		}
+	}
+	text := strings.Join(lines, "\n")
+	if len(lines) > 1 {
+		text = fmt.Sprintf("the job file has %d problems\n%s", len(e.Problems), text)
+	}
+	return &Error{Code: ExitUsage, Err: &textError{text, err}}
+}
+
+// textError is an error with its text replaced.
+type textError struct {
+	text string
+	err  error
+}
+
+func (e *textError) Error() string { return e.text }
+func (e *textError) Unwrap() error { return e.err }

@@ -85,8 +85,9 @@ func Parse(data []byte, token Token) (job.Job, error) {
 // file is a job file being read.
 type file struct {
 	reader
-	job   job.Job
-	token Token
+	job      job.Job
+	token    Token
+	template bool // the file has parameters, which are read
 }
 
 // locate gives a problem the place of its field, or of the nearest field above it.
@@ -146,11 +147,19 @@ func (f *file) read(n ast.Node) {
 		"kind":       func(ast.Node, string) {},
 		"metadata":   f.metadata,
 		"spec":       spec,
+		"parameters": f.onlyTemplate, "smoke": f.onlyTemplate,
 	}, nil)
 	for _, field := range []string{"apiVersion", "kind", "spec"} {
 		if f.where[field] == nil {
 			f.wrong(n, field, "missing")
 		}
+	}
+}
+
+// onlyTemplate refuses a field of a template in a plain job file.
+func (f *file) onlyTemplate(n ast.Node, field string) {
+	if !f.template {
+		f.wrong(n, field, "this is a template's job file: starling run --template DIRECTORY reads it")
 	}
 }
 

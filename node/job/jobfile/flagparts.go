@@ -86,6 +86,12 @@ func (f Flags) program(r *flagReader, j *job.Job) {
 // health reads the check of a container, if there is one.
 func (f Flags) health(r *flagReader, j *job.Job) {
 	h := &job.Health{}
+	if j.Health != nil {
+		*h = *j.Health
+	}
+	if f.HealthCmd != "" || f.HealthTCP != "" || f.HealthHTTP != "" { // another check than the template's
+		h.Command, h.TCP, h.HTTP = nil, 0, nil
+	}
 	// As docker's --health-cmd: a line for the image's shell.
 	r.one("spec.health.command", f.HealthCmd,
 		func(s string) error { h.Command = []string{"/bin/sh", "-c", s}; return nil })

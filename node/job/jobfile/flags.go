@@ -113,34 +113,26 @@ func (f Flags) Terminal() (rest Flags, given bool) {
 }
 
 // Job reads the flags for a network with this token. The error is an *Error with the flags as fields.
-func (f Flags) Job(token Token) (job.Job, error) {
+func (f Flags) Job(token Token) (job.Job, error) { return f.Over(nil, token) }
+
+// Over reads the flags as Job does, over the job of a template: a flag replaces the template's field, or adds to its
+// list. d is optional; if nil, Module is the program.
+func (f Flags) Over(d *Draft, token Token) (job.Job, error) {
 	f, f.TTY = f.Terminal()
 	r := &flagReader{said: map[string]bool{}}
-	j := job.Job{Module: f.Module, Args: f.Args}
-	if job.IsImage(f.Module) {
-		j.Module, j.Image = "", asImage(f.Module)
-	}
+	j := f.start(d)
 	f.program(r, &j)
 	f.health(r, &j)
 	j.Payment.Decimals, j.Payment.Free = token.Decimals, token.Free
 	r.one("metadata.name", f.Name, func(s string) error { j.Name = s; return nil })
-	j.Labels = r.pairs("metadata.labels", f.Labels)
-	j.Env = r.pairs("spec.env", f.Env)
+	j.Labels = with(j.Labels, r.pairs("metadata.labels", f.Labels))
+	j.Env = with(j.Env, r.pairs("spec.env", f.Env))
 	take(r, "spec.count", f.Count, &j.Count, parseCount)
 	f.resources(r, &j)
 	f.placement(r, &j)
-	for _, text := range f.Inputs {
-		if in, err := parseInput(text); err != nil {
-			r.problems.add("spec.inputs", "%v", err)
-		} else {
-			j.Inputs = append(j.Inputs, in)
-		}
-	}
+	f.files(r, &j)
 	f.never(r)
 	f.volumes(r, &j)
-	for _, text := range f.Outputs {
-		j.Outputs = append(j.Outputs, job.Output{Path: text})
-	}
 	take(r, "spec.scratch", f.Scratch, &j.ScratchMiB, parseMiB)
 	take(r, "spec.shmSize", f.Shm, &j.ShmMiB, parseMiB)
 	r.one("spec.restart.max", f.Retries, func(s string) error {
@@ -167,14 +159,14 @@ func (f Flags) Job(token Token) (job.Job, error) {
 	take(r, "spec.probes", f.Probes, &j.Probes, asProbes)
 	if len(r.problems) == 0 {
 		var err error
-		j, err = j.Complete(func(field string) bool { return r.said[field] })
+		j, err = j.Complete(func(field string) bool { return r.said[field] || d.has(field) })
 		r.problems = problemsOf(err)
 	}
 	for i, p := range r.problems {
 		if f.GPUs != "" && p.Field == "spec.resources.class" {
 			p.Field = fieldGPUs
 		}
-		r.problems[i].Field = flagFor(p.Field)
+		r.problems[i] = d.locate(p, r.said)
 	}
 	if err := r.problems.err(); err != nil {
 		return job.Job{}, err
@@ -182,7 +174,26 @@ func (f Flags) Job(token Token) (job.Job, error) {
 	return j, nil
 }
 
+// files reads inputs and outputs.
+func (f *Flags) files(r *flagReader, j *job.Job) {
+	for _, text := range f.Inputs {
+		if text == "t" || text == "-t" { // -it and -i -t of docker
+			f.TTY = true
+		} else if in, err := parseInput(text); err != nil {
+			r.problems.add("spec.inputs", "%v", err)
+		} else {
+			j.Inputs = append(j.Inputs, in)
+		}
+	}
+	for _, text := range f.Outputs {
+		j.Outputs = append(j.Outputs, job.Output{Path: text})
+	}
+}
+
 func (f Flags) resources(r *flagReader, j *job.Job) {
+	if f.Class != "" || f.Units != "" { // other units than the GPUs of a template
+		j.Resources.Units, j.Resources.PerUnit.VRAMMiB, j.Resources.MinCapability = 0, 0, 0
+	}
 	take(r, "spec.resources.class", f.Class, &j.Resources.Class, asClass)
 	take(r, "spec.resources.units", f.Units, &j.Resources.Units, parseCount)
 	r.one("spec.resources.gpus", f.GPUs, func(s string) error {

@@ -5,7 +5,6 @@ package scenario
 import (
 	"context"
 	"fmt"
-	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -20,14 +19,9 @@ import (
 
 // programs are the programs of the clusters, by file name.
 func programs() map[string]string {
-	all := map[string]string{}
-	names, _ := fs.Glob(programsof.Programs, "*.py")
-	for _, name := range names {
-		b, err := programsof.Programs.ReadFile(name)
-		if err != nil {
-			panic(err) // it is embedded in this binary
-		}
-		all[name] = string(b)
+	all, err := programsof.Programs()
+	if err != nil {
+		panic(err) // they are embedded in this binary
 	}
 	return all
 }

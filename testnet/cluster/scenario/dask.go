@@ -29,6 +29,7 @@ func (w daskCluster) steps() []scenarios.Step {
 			Run: w.onCluster(daskName, func(ctx context.Context) (string, error) {
 				return w.down(ctx, daskName)
 			})},
+		w.template("dask", images.Dask),
 	}
 }
 

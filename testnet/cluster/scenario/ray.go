@@ -54,10 +54,14 @@ func (w rayCluster) steps(all bool) []scenarios.Step {
 					"during a job with retries",
 				Run: w.onCluster(rayName, w.rayEngines)})
 	}
-	return append(steps, scenarios.Step{What: "ray: taken down, and paid for the used time",
+	steps = append(steps, scenarios.Step{What: "ray: taken down, and paid for the used time",
 		Run: w.onCluster(rayName, func(ctx context.Context) (string, error) {
 			return w.down(ctx, rayName)
 		})})
+	if all {
+		steps = append(steps, w.template("ray", images.Ray))
+	}
+	return steps
 }
 
 // onCluster makes a step that fails at once if there is no cluster.

@@ -24,6 +24,8 @@ func (w torchJobs) steps() []scenarios.Step {
 			Run: w.trains},
 		{What: "torchrun: a member's peer is killed; training resumes from its checkpoint with another",
 			Run: w.trainsOn},
+		w.template("torchrun", images.Torch), w.template("model-parallel", images.Torch),
+		w.template("pipeline-parallel", images.Torch),
 	}
 }
 
@@ -32,7 +34,7 @@ type mpiJobs struct{ *world }
 
 func (w mpiJobs) steps() []scenarios.Step {
 	return []scenarios.Step{{What: "mpi: a ring and an all-reduce with Debian's Open MPI, started through the peers",
-		Run: w.rings}}
+		Run: w.rings}, w.template("mpi", images.MPI)}
 }
 
 var ends = regexp.MustCompile(`(?m)rank (\d+) of (\d+) ends: loss (\S+) weights (\S+)`)

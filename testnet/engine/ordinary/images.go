@@ -33,6 +33,8 @@ type image struct {
 	want string
 	// slow images take several hundred MB of packages, and several minutes.
 	slow bool
+	// from is optional; if not nil, it writes the directory of the build instead of images/<name>.
+	from func(dir string) error
 }
 
 // images are in the order of their runs.
@@ -62,12 +64,8 @@ func docker(ctx context.Context, host string, args ...string) (string, error) {
 
 // build builds an image from its unchanged Dockerfile, through a proxy.
 func (i image) build(ctx context.Context, host, proxy, dir, tag string) error {
-	from, err := fs.Sub(contexts, "images/"+i.name)
-	if err != nil {
-		return err
-	}
 	at := filepath.Join(dir, i.name)
-	if err := os.CopyFS(at, from); err != nil {
+	if err := i.write(at); err != nil {
 		return fmt.Errorf("writing %s: %w", at, err)
 	}
 	scripts, err := filepath.Glob(filepath.Join(at, "*.sh"))
@@ -83,6 +81,18 @@ func (i image) build(ctx context.Context, host, proxy, dir, tag string) error {
 	}
 	_, err = docker(ctx, host, append(args, at)...)
 	return err
+}
+
+// write writes the directory of the build.
+func (i image) write(at string) error {
+	if i.from != nil {
+		return i.from(at)
+	}
+	from, err := fs.Sub(contexts, "images/"+i.name)
+	if err != nil {
+		return err
+	}
+	return os.CopyFS(at, from)
 }
 
 // runs runs an image by docker run, as the reference of a run by Starling.

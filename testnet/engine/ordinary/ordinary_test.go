@@ -134,3 +134,29 @@ func TestProxy(t *testing.T) {
 		}
 	}
 }
+
+// The templates that run here are known by their names, and each has a build context.
+func TestChooseTemplates(t *testing.T) {
+	t.Parallel()
+	all, err := chooseTemplates("all")
+	if err != nil || len(all) < 5 {
+		t.Fatalf("%d templates, %v", len(all), err)
+	}
+	some, err := chooseTemplates("nginx,ffmpeg")
+	if err != nil || len(some) != 2 || some[0].Name != "nginx" {
+		t.Errorf("%v, %v", some, err)
+	}
+	if none, err := chooseTemplates(""); err != nil || none != nil {
+		t.Errorf("%v, %v", none, err)
+	}
+	for _, name := range []string{"vllm", "torchrun", "wasm", "gone"} { // a GPU, a cluster, a module, unknown
+		if _, err := chooseTemplates(name); err == nil {
+			t.Errorf("%s is run", name)
+		}
+	}
+	for _, a := range all {
+		if err := (image{name: a.Name, from: a.Write}).write(t.TempDir()); err != nil {
+			t.Errorf("%s: %v", a.Name, err)
+		}
+	}
+}

@@ -45,12 +45,17 @@ type world struct {
 	registry *engine.Registry
 	proxy    *proxy
 	net      *testnet.Network
+	record   string // the file of templates that ran; may be empty
 }
 
 // Choice is a choice of images: those of Only, or if that is empty the quick ones, and with All the slow ones too.
 type Choice struct {
 	All  bool
 	Only string // names, separated by commas
+	// Templates are names of built-in templates, or "all". If it is not empty, only they are run, beside those of Only.
+	Templates string
+	// Record is optional: the file that lists the templates whose smoke run passed.
+	Record string
 }
 
 func (c Choice) images() (chosen []image, err error) {
@@ -58,7 +63,7 @@ func (c Choice) images() (chosen []image, err error) {
 	var known []string
 	for _, i := range images {
 		known = append(known, i.name)
-		if slices.Contains(only, i.name) || len(only) == 0 && (c.All || !i.slow) {
+		if slices.Contains(only, i.name) || len(only) == 0 && c.Templates == "" && (c.All || !i.slow) {
 			chosen = append(chosen, i)
 		}
 	}
@@ -77,15 +82,20 @@ func Run(ctx context.Context, o scenarios.Options, c Choice) (rows []scenarios.R
 	if err != nil {
 		return nil, err
 	}
+	templates, err := chooseTemplates(c.Templates)
+	if err != nil {
+		return nil, err
+	}
 	if err := available(); err != nil {
 		return nil, err
 	}
-	w := &world{Options: o}
+	w := &world{Options: o, record: c.Record}
 	defer func() { err = errors.Join(err, w.close()) }()
 	if err := w.start(ctx); err != nil {
 		return nil, err
 	}
-	return scenarios.Play(ctx, o, stepTime, w.steps(chosen))
+	return scenarios.Play(ctx, o, stepTime, append(w.steps(chosen), append(w.templateSteps(templates),
+		scenarios.Step{What: "no container is left", Run: w.leavesNothing})...))
 }
 
 func available() error {
@@ -152,14 +162,14 @@ func (w *world) steps(chosen []image) (steps []scenarios.Step) {
 		}
 	}
 	for m, mode := range modes {
-		if chosen[0].name != scratchImage {
+		if len(chosen) == 0 || chosen[0].name != scratchImage {
 			break
 		}
 		steps = append(steps, scenarios.Step{What: "scratch: " + mode, Run: func(ctx context.Context) (string, error) {
 			return w.scratch(ctx, m)
 		}})
 	}
-	return append(steps, scenarios.Step{What: "no container is left", Run: w.leavesNothing})
+	return steps
 }
 
 func (w *world) tag(name string) string { return w.registry.Addr + "/" + name + ":v1" }

@@ -25,8 +25,8 @@ func NewJob(a *cli.App, more ...*cobra.Command) *cobra.Command {
 	return cli.Noun(cli.GroupJobs, &cobra.Command{
 		Use:   "job",
 		Short: "Check job files, and control and repeat jobs",
-		Long: `Checks job files, lists past jobs, and controls running jobs: pauses and extends them, and forwards
-their ports. A Ray cluster takes jobs from Ray's own client: ray job submit, through starling cluster port-forward.`,
+		Long: `Checks job files and templates, lists past jobs, and controls running jobs: pauses and extends them,
+and forwards their ports. A Ray cluster takes jobs from Ray's own client: ray job submit, through starling cluster port-forward.`,
 		Example: `  starling job validate job.yaml
   starling job history --since 7d
   starling job port-forward jk3v5q2a 8888`,
@@ -73,7 +73,7 @@ func LoadJob(a *cli.App, path string) (job.Job, error) {
 			return job.Job{}, fmt.Errorf("reading standard input: %w", err)
 		}
 		j, err := jobfile.Parse(data, token)
-		return j, inFile("-", err)
+		return j, cli.InFile("-", err)
 	}
 	data, err := cli.ReadFile(path, jobfile.MaxFile)
 	if err != nil {
@@ -81,7 +81,7 @@ func LoadJob(a *cli.App, path string) (job.Job, error) {
 	}
 	j, err := jobfile.Parse(data, token)
 	if err != nil {
-		return job.Job{}, inFile(path, err)
+		return job.Job{}, cli.InFile(path, err)
 	}
 	dir, err := filepath.Abs(filepath.Dir(path))
 	if err != nil {
@@ -108,36 +108,6 @@ func Token(a *cli.App) (jobfile.Token, error) {
 	}
 	return jobfile.Token{Decimals: g.Decimals, Free: g.Free}, nil
 }
-
-// inFile puts the file's name before every problem, as compilers do.
-func inFile(path string, err error) error {
-	e, ok := errors.AsType[*job.Error](err)
-	if !ok {
-		return err
-	}
-	lines := strings.Split(e.Error(), "\n")
-	for i, line := range lines {
-		if line != "" && line[0] >= '0' && line[0] <= '9' {
-			lines[i] = path + ":" + line
-		} else {
-			lines[i] = path + ": " + line
-		}
-	}
-	text := strings.Join(lines, "\n")
-	if len(lines) > 1 {
-		text = fmt.Sprintf("the job file has %d problems\n%s", len(e.Problems), text)
-	}
-	return &cli.Error{Code: cli.ExitUsage, Err: &textError{text, err}}
-}
-
-// textError is an error with its text replaced.
-type textError struct {
-	text string
-	err  error
-}
-
-func (e *textError) Error() string { return e.text }
-func (e *textError) Unwrap() error { return e.err }
 
 // checkFiles reports every missing file of the job.
 func checkFiles(j job.Job) error {

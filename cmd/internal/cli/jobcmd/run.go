@@ -110,14 +110,7 @@ job succeeded, else the code of the failure (starling --help has the list).
 The command returns when the result is there. The peer then pays the cost of the job and refunds the rest of its
 deposit, until the chain has finalized both. starling status shows this; --wait paid and starling wait wait for it.`
 
-// NewRun makes the command `starling run`. attend serves the user of -it.
-func NewRun(a *cli.App, attend Attend) *cobra.Command {
-	var o SubmitOptions
-	var flags *jobfile.Flags
-	c := &cobra.Command{
-		Use:   "run [flags] MODULE|IMAGE [-- ARGS]",
-		Short: "Run a program on other peers",
-		Long: `Orders leases, runs MODULE (a WASI program) or IMAGE (a container image) on all of them with ARGS,
+const runLong = `Orders leases, runs MODULE (a WASI program) or IMAGE (a container image) on all of them with ARGS,
 meters and pays. If IMAGE has a tag and no digest, as debian:12, the tag is resolved once, when the job is
 submitted; --dry-run shows its digest. If no registry has IMAGE and this computer's docker does, it is stored on the
 peer as starling image push does, and providers of the job get it from there.` + followLong + `
@@ -137,8 +130,9 @@ kept, with a size of its own; the job runs where it is.
 
 An order publishes the buyer's keys and the number, kind and duration of the units on its topic, and no address, price
 or budget. Providers that are asked for a quote, and readers of the chain, see the payer and the payees. The provider
-of a rank sees its program and files.`,
-		Example: `  starling run --max-price 0.05 hello.wasm
+of a rank sees its program and files.`
+
+const runExample = `  starling run --max-price 0.05 hello.wasm
   starling run -n 4 --max-price 0.05 -i shards/{rank}.bin:/data/shard.bin --out /out --save results \
     train.wasm -- --steps 200
   starling run -it --max-price 2.50 --gpus 1 --network internet pytorch/pytorch bash
@@ -149,26 +143,50 @@ of a rank sees its program and files.`,
   starling run --max-price 0.05 -i https://example.org/w.bin:/data/w.bin train.wasm
   starling run --max-price 0.05 -i s3://bucket/model/:/model --out /out --save s3://bucket/run-1 train.wasm
   starling run -d --budget 0.25 --max-price 0.05 train.wasm
-  starling run -d --guardians 5 --standbys 3 --max-price 0.05 train.wasm`,
+  starling run -d --guardians 5 --standbys 3 --max-price 0.05 train.wasm`
+
+// NewRun makes the command `starling run` without templates. attend serves the user of -it.
+func NewRun(a *cli.App, attend Attend) *cobra.Command {
+	c, _ := RunOver(a, attend)
+	return c
+}
+
+// Over runs a template's job with the flags and arguments of a command. see gets the job before; it is optional.
+type Over func(ctx context.Context, d *jobfile.Draft, args []string, see func(job.Job) error) error
+
+// RunOver makes the command `starling run`, and a function that runs a template's job with its flags.
+func RunOver(a *cli.App, attend Attend) (*cobra.Command, Over) {
+	var o SubmitOptions
+	var flags *jobfile.Flags
+	c := &cobra.Command{
+		Use:     "run [flags] MODULE|IMAGE [-- ARGS]",
+		Short:   "Run a program on other peers",
+		Long:    runLong,
+		Example: runExample,
 		GroupID: cli.GroupJobs,
 		Args:    func(c *cobra.Command, args []string) error { return runArgs(c, args, flags) },
 	}
 	c.SetFlagErrorFunc(flagOfProgram)
 	flags = JobFlags(c)
 	o.flags(c)
-	c.RunE = func(c *cobra.Command, args []string) error {
+	run := func(ctx context.Context, d *jobfile.Draft, args []string, see func(job.Job) error) error {
 		token, err := Token(a)
 		if err != nil {
 			return err
 		}
-		if err := a.WholeKeys(c.Context(), flags.Exclude); err != nil {
+		if err := a.WholeKeys(ctx, flags.Exclude); err != nil {
 			return err
 		}
-		flags.Module, flags.Args = args[0], args[1:]
+		flags.Args = args
 		plain, tty := flags.Terminal()
-		spec, err := plain.Job(token)
+		spec, err := plain.Over(d, token)
 		if err != nil {
 			return err
+		}
+		if see != nil {
+			if err := see(spec); err != nil {
+				return err
+			}
 		}
 		o.guards = c.Flags().Changed("guardians")
 		if tty {
@@ -177,9 +195,13 @@ of a rank sees its program and files.`,
 			}
 			o.attend = attend
 		}
-		return Submit(a, c.Context(), spec, o)
+		return Submit(a, ctx, spec, o)
 	}
-	return c
+	c.RunE = func(c *cobra.Command, args []string) error {
+		flags.Module = args[0]
+		return run(c.Context(), nil, args[1:], nil)
+	}
+	return c, run
 }
 
 // NewSubmit makes the command `starling submit`.

@@ -17,6 +17,7 @@ import (
 	"github.com/starling-network/starling/cmd/internal/cli/networkcmd"
 	"github.com/starling-network/starling/cmd/internal/cli/peercmd"
 	"github.com/starling-network/starling/cmd/internal/cli/proofcmd"
+	"github.com/starling-network/starling/cmd/internal/cli/templatecmd"
 	"github.com/starling-network/starling/cmd/internal/cli/testnetcmd"
 	"github.com/starling-network/starling/cmd/internal/cli/volumecmd"
 )
@@ -54,10 +55,12 @@ var Commands = []func(*cli.App) *cobra.Command{
 	testnetcmd.NewTestnet,
 }
 
-// newJob combines the commands on all jobs and on running jobs.
+// newJob combines the commands on all jobs, running jobs and templates.
 func newJob(a *cli.App) *cobra.Command {
-	return jobcmd.NewJob(a, append(livecmd.Control(a), prunecmd.New(a))...)
+	return jobcmd.NewJob(a, append(livecmd.Control(a), templatecmd.New(a), prunecmd.New(a))...)
 }
 
-// newRun gives run the terminals of livecmd.
-func newRun(a *cli.App) *cobra.Command { return jobcmd.NewRun(a, attend.Terminal(livecmd.Session)) }
+// newRun gives run its templates and the terminals of livecmd.
+func newRun(a *cli.App) *cobra.Command {
+	return templatecmd.NewRun(a, attend.Terminal(livecmd.Session))
+}
