@@ -132,12 +132,15 @@ func (x *Programs) exited(f *following, l *leases.Lease, ex *nodepb.Execution) b
 		x.Post(jobs.ExecutionLost{Exec: f.exec, Cause: jobs.CauseBroken, Reason: refused})
 		return true
 	}
-	switch {
-	case exit.Broken && l.LostReason() != "":
-		return false
-	case exit.Broken && l.Spent():
-		x.Post(jobs.ExecutionLost{Exec: f.exec, Cause: jobs.CauseExpired, Reason: "the lease is used up"})
-		return true
+	if exit.Broken {
+		cause, reason, known := lossOf(l)
+		if known {
+			return false
+		}
+		if cause != 0 {
+			x.Post(jobs.ExecutionLost{Exec: f.exec, Cause: cause, Reason: reason})
+			return true
+		}
 	}
 	for _, o := range ex.Outputs {
 		if size := o.GetBlob().GetSize(); exit.Reason == "" && size > uint64(x.cfg.MaxOutput) {
@@ -148,6 +151,29 @@ func (x *Programs) exited(f *following, l *leases.Lease, ex *nodepb.Execution) b
 	}
 	x.Post(jobs.ExecutionExited{Exec: f.exec, Exit: executions.Sized(exit, l.Core.Units, l.Record().PerUnit)})
 	return true
+}
+
+// line is the part of a lease that explains why its provider ended a program.
+type line interface {
+	LostReason() string
+	Spent() bool
+	Outage() (away, ahead time.Duration, unpaid bool)
+}
+
+// lossOf returns why a provider was right to end a program; 0 if it was not. known reports whether the loss of its
+// lease is reported separately. A provider may end a program before this peer is back and knows that the lease is lost.
+func lossOf(l line) (cause jobs.Cause, reason string, known bool) {
+	away, ahead, unpaid := l.Outage()
+	switch {
+	case l.LostReason() != "":
+		return 0, "", true
+	case unpaid:
+		text := "this peer was away for %v, longer than the %v that it had paid ahead: the provider ended the program"
+		return jobs.CauseAbsent, fmt.Sprintf(text, away, ahead), false
+	case l.Spent():
+		return jobs.CauseExpired, "the lease is used up", false
+	}
+	return 0, "", false
 }
 
 // Gather fetches an execution's outputs.
