@@ -106,7 +106,7 @@ func TestVolume(t *testing.T) {
 				})
 				time.Sleep(3 * time.Second)
 				b := n.Buyer(0)
-				v := b.kept(b.Submit(b.Volume("data", 2*time.Minute)).ID)
+				v := b.kept(b.Submit(b.Volume("data", time.Minute)).ID)
 				at := v.Ranks[0].Provider
 				first, err := b.stored("data", false, "put", "/data/f", "text")
 				if err != nil {
@@ -132,8 +132,8 @@ func TestVolume(t *testing.T) {
 				n.peer(at).Restart()
 				time.Sleep(2 * time.Second)
 				second("after a restart of the provider")
-				b.extend(t, v.ID, time.Minute)
-				time.Sleep(time.Until(v.Until().Add(20 * time.Second)))
+				b.extend(t, v.ID, 30*time.Second)
+				time.Sleep(time.Until(v.Until().Add(5 * time.Second)))
 				second("in the extended time")
 				j := b.Wait(v.ID, 5*time.Minute)
 				time.Sleep(5 * time.Second)
@@ -213,7 +213,7 @@ func TestVolumeAway(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		n := New(t, Options{
-			Providers: 6, Units: 1, Programs: stores(), Log: Logger(), Configure: withDisk(6, "0.36"),
+			Providers: 5, Units: 1, Programs: stores(), Log: Logger(), Configure: withDisk(5, "0.36"),
 		})
 		time.Sleep(3 * time.Second)
 		b := n.Buyer(0)
@@ -229,7 +229,7 @@ func TestVolumeAway(t *testing.T) {
 			t.Fatalf("writing: %s\n%s", j.Summary(), b.Why(j.ID))
 		}
 		b.Kill()
-		time.Sleep(2 * time.Minute)
+		time.Sleep(40 * time.Second) // many payment intervals
 		if dirs := n.peer(v.Ranks[0].Provider).directories(); len(dirs) != 1 {
 			t.Errorf("while the owner is away: %v", dirs)
 		}
