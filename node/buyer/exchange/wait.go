@@ -131,8 +131,8 @@ func (c Collected) Open() int { return c.auction.open() }
 // the estimate covers only peers that this peer has met. It is also true while Growing.
 func (c Collected) Scarce() bool { return c.likely(true) || c.likely(false) || c.Growing() }
 
-// Growing reports whether some leases of the order were quoted for but not all, and this peer has met peers of the class
-// during the auction: one that has just joined meets the others over some seconds.
+// Growing reports whether some leases of the order were quoted for but not all, and this peer has met peers of the
+// class during the auction: one that has just joined meets the others over some seconds.
 func (c Collected) Growing() bool {
 	a := c.auction
 	leases, providers := a.leases()

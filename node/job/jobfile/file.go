@@ -147,7 +147,7 @@ func (f *file) read(n ast.Node) {
 		"kind":       func(ast.Node, string) {},
 		"metadata":   f.metadata,
 		"spec":       spec,
-		"parameters": f.onlyTemplate, "smoke": f.onlyTemplate,
+		"parameters": onlyTemplate(f), "smoke": onlyTemplate(f),
 	}, nil)
 	for _, field := range []string{"apiVersion", "kind", "spec"} {
 		if f.where[field] == nil {
@@ -157,9 +157,11 @@ func (f *file) read(n ast.Node) {
 }
 
 // onlyTemplate refuses a field of a template in a plain job file.
-func (f *file) onlyTemplate(n ast.Node, field string) {
-	if !f.template {
-		f.wrong(n, field, "this is a template's job file: starling run --template DIRECTORY reads it")
+func onlyTemplate(f *file) func(ast.Node, string) {
+	return func(n ast.Node, field string) {
+		if !f.template {
+			f.wrong(n, field, "this is a template's job file: starling run --template DIRECTORY reads it")
+		}
 	}
 }
 
@@ -376,29 +378,4 @@ func (f *file) numberTo(to *uint32) func(ast.Node, string) {
 			*to = v
 		}
 	}
-}
-
-// set reads one value through its parser.
-func set[T any](f *file, n ast.Node, field string, to *T, parse func(string) (T, error)) {
-	text, ok := f.text(n, field)
-	if !ok {
-		return
-	}
-	v, err := parse(text)
-	if err != nil {
-		f.wrong(n, field, "%v", err)
-		return
-	}
-	*to = v
-}
-
-// items reads a list of values through their parser.
-func items[T any](f *file, n ast.Node, field string, to *[]T, parse func(string) (T, error)) {
-	f.list(n, field, func(n ast.Node, field string) {
-		var v T
-		before := len(f.problems)
-		if set(f, n, field, &v, parse); len(f.problems) == before {
-			*to = append(*to, v)
-		}
-	})
 }

@@ -146,3 +146,28 @@ func asVolume(name, place string) job.VolumeMount {
 	v.Path, v.ReadOnly = strings.CutSuffix(place, ":ro")
 	return v
 }
+
+// set reads one value through its parser.
+func set[T any](f *file, n ast.Node, field string, to *T, parse func(string) (T, error)) {
+	text, ok := f.text(n, field)
+	if !ok {
+		return
+	}
+	v, err := parse(text)
+	if err != nil {
+		f.wrong(n, field, "%v", err)
+		return
+	}
+	*to = v
+}
+
+// items reads a list of values through their parser.
+func items[T any](f *file, n ast.Node, field string, to *[]T, parse func(string) (T, error)) {
+	f.list(n, field, func(n ast.Node, field string) {
+		var v T
+		before := len(f.problems)
+		if set(f, n, field, &v, parse); len(f.problems) == before {
+			*to = append(*to, v)
+		}
+	})
+}

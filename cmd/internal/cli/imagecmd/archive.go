@@ -40,7 +40,7 @@ func partOf(b []byte) part {
 	return part{Digest: hex.EncodeToString(sum[:]), Size: int64(len(b))}
 }
 
-// storing stores a part whose content is read from r.
+// storing stores a part with the content of r.
 type storing func(ctx context.Context, p part, r io.ReadSeeker) error
 
 // archive is an archive of an image as engines write it, of which layers are stored while it is read.
@@ -55,7 +55,7 @@ type archive struct {
 	left         int64             // bytes for descriptions
 }
 
-// image is an image in an archive, whose layers are stored.
+// image is an image in an archive, with stored layers.
 type image struct {
 	Name     string // of the archive; may be empty
 	Platform string // linux/amd64

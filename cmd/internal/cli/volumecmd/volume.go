@@ -231,7 +231,7 @@ func newLs(a *cli.App) *cobra.Command {
 	return c
 }
 
-// volumes lists the volumes whose names contain a text, newest first.
+// volumes lists the volumes with a text in their names, newest first.
 func volumes(ctx context.Context, client *api.Client, name string, all bool) ([]record.Job, error) {
 	q := record.Query{Limit: record.PageMax, Name: name}
 	if !all {
