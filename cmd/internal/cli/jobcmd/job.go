@@ -26,7 +26,8 @@ func NewJob(a *cli.App, more ...*cobra.Command) *cobra.Command {
 		Use:   "job",
 		Short: "Check job files, and control and repeat jobs",
 		Long: `Checks job files and templates, lists past jobs, and controls running jobs: pauses and extends them,
-and forwards their ports. A Ray cluster takes jobs from Ray's own client: ray job submit, through starling cluster port-forward.`,
+and forwards their ports. A Ray cluster takes jobs from Ray's own client: ray job submit, through starling cluster
+port-forward.`,
 		Example: `  starling job validate job.yaml
   starling job history --since 7d
   starling job port-forward jk3v5q2a 8888`,

@@ -113,8 +113,8 @@ func NewRun(a *cli.App) *cobra.Command {
 	return c
 }
 
-// RunOver makes the command `starling run`, and a function that runs a template's job with its flags and arguments. see
-// gets the job before; it is optional.
+// RunOver makes the command `starling run`, and a function that runs a template's job with its flags and arguments.
+// see gets the job before; it is optional.
 func RunOver(a *cli.App) (*cobra.Command, func(context.Context, *jobfile.Draft, []string, func(job.Job) error) error) {
 	var o SubmitOptions
 	c := &cobra.Command{
