@@ -142,7 +142,8 @@ func (t *templateReader) head(body ast.Node) {
 	})
 	for _, name := range slices.Sorted(maps.Keys(t.out.Smoke.Set)) {
 		if t.find(name) == nil {
-			t.wrong(t.where["smoke.set."+name], "smoke.set."+job.Printable(name), "no such parameter")
+			field := "smoke.set." + job.Printable(name)
+			t.wrong(t.where[field], field, "no such parameter")
 		}
 	}
 	if t.where["smoke"] == nil {

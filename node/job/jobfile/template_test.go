@@ -148,6 +148,7 @@ func TestTemplateRefused(t *testing.T) {
 		{", about: ranks}", "}", "7:3: parameters.ranks.about: missing"},
 		{"input: true", "input: yes", `6:36: parameters.video.input: "yes", want true or false`},
 		{"set: {video", "set: {movie", "9:22: smoke.set.movie: no such parameter"},
+		{"set: {video", `set: {"\a\e[2J"`, "9:26: smoke.set.??[2J: no such parameter"},
 		{"prints: done, ", "", "9:8: smoke.prints: missing"},
 		{"needs: [gpu]", "needs: [gold]", `smoke.needs: "gold", want gpu or internet`},
 		{"smoke:", "smoker:", "smoke: missing"},
@@ -220,6 +221,30 @@ func TestAttackTemplateReadsUser(t *testing.T) {
 			t.Errorf("%s: %v", module, err)
 		}
 	}
+}
+
+// A file that differs from a template in some places is refused or read, and never panics.
+func TestAttackMutatedTemplate(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		b := []byte(templateFile)
+		for range rapid.IntRange(1, 6).Draw(t, "changes") {
+			at := rapid.IntRange(0, len(b)-1).Draw(t, "at")
+			switch to := min(len(b), at+rapid.IntRange(1, 40).Draw(t, "length")); rapid.IntRange(0, 2).Draw(t, "kind") {
+			case 0:
+				b[at] = rapid.ByteRange(0, 127).Draw(t, "byte")
+			case 1:
+				b = append(b[:at:at], append([]byte(" "), b[to:]...)...)
+			case 2:
+				b = append(b[:at:at], append(slices.Clone(b[at:to]), b[at:]...)...)
+			}
+		}
+		_, d, err := ReadTemplate(b, map[string]string{"video": "v"}, placed)
+		if err == nil {
+			_, _ = Flags{MaxPrice: "1"}.Over(d, token)
+		}
+		_, _ = DescribeTemplate(b)
+	})
 }
 
 // A value is one value of the job, whatever its text.

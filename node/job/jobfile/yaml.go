@@ -101,6 +101,9 @@ func problemAt(n ast.Node, field, format string, args ...any) job.Problem {
 
 // position is where a node begins. A mapping's own token is its first colon, so its first key is taken.
 func position(n ast.Node) (line, column int) {
+	if n == nil {
+		return 0, 0
+	}
 	switch m := n.(type) {
 	case *ast.MappingNode:
 		if !m.IsFlowStyle && len(m.Values) > 0 {

@@ -6,8 +6,9 @@
 //	NAME/…            optional; files that the job or the Dockerfile reads
 //
 // The canonical form of a template is the archive that package blob makes of its directory, without executable files.
-// Its SHA-256 is the template's digest. The program has built-in templates. Others are directories, or are named by an
-// index: a file with the digests of templates, signed by the key of its publisher, with the archives beside it.
+// Its SHA-256 is the template's digest. An image that the job names by a tag is not part of it. The program has
+// built-in templates. Others are directories, or are named by an index: a file with the digests of templates, signed
+// by the key of its publisher, with the archives beside it.
 //
 //	index.json        {format, publisher, sequence, templates: [{name, digest, about}], signature}
 //	<digest>.tar      the canonical form of each

@@ -76,7 +76,11 @@ func (t found) place(a *cli.App) (string, error) {
 	}
 	all := filepath.Join(cache, "templates")
 	dir := filepath.Join(all, t.Digest().String(), t.Name)
-	if there, err := template.Open(dir); err == nil && there.Digest() == t.Digest() {
+	there := func() bool {
+		kept, err := template.Open(dir)
+		return err == nil && kept.Digest() == t.Digest()
+	}
+	if there() {
 		return dir, nil
 	}
 	if err := os.MkdirAll(all, 0o700); err != nil {
@@ -90,7 +94,8 @@ func (t found) place(a *cli.App) (string, error) {
 	if err := t.Write(filepath.Join(tmp, t.Name)); err != nil {
 		return "", err
 	}
-	if err := errors.Join(os.RemoveAll(filepath.Dir(dir)), os.Rename(tmp, filepath.Dir(dir))); err != nil {
+	err = errors.Join(os.RemoveAll(filepath.Dir(dir)), os.Rename(tmp, filepath.Dir(dir)))
+	if err != nil && !there() { // another process may have been faster
 		return "", fmt.Errorf("keeping the template %s: %w", t.Name, err)
 	}
 	return dir, nil
