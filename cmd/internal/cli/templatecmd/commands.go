@@ -31,9 +31,10 @@ func newLs(a *cli.App) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "ls [INDEX]",
 		Short: "List built-in templates, or those of an index",
-		Long: `Lists the built-in templates, or those of an index at a path or https:// URL. SMOKE is "ran" if the short
-run of this version of the template has passed in a test, on a machine without a GPU. For others it is "not run here",
-with its needs: they are only checked for their form.`,
+		Long: `Lists the built-in templates, or those of an index at a path or https:// URL. SMOKE is "ran" if the
+short run of this version of the template has passed in a test, on a machine without a GPU, with an image of packages
+of Debian or PyPI; the public image that is the default was not tried. Others are "not run here", with their needs:
+only their form is checked.`,
 		Example: `  starling job template ls
   starling job template ls https://example.org/templates/index.json --accept-publisher KEY`,
 		Args: func(c *cobra.Command, args []string) error {
