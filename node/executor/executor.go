@@ -95,7 +95,7 @@ func (x *Executor) Start(
 	}
 	state := &nodepb.Execution{Lease: l.First[:], Seq: seq, State: nodepb.ExecState_EXEC_STATE_PULLING}
 	e := x.make(k, w, rec, state)
-	if _, stores := e.Runtime().(runtime.Storer); stores != l.Storage {
+	if _, stores := x.cfg.Runtimes[w.GetRuntime()].(runtime.Storer); stores != l.Storage {
 		return nil, workload.Bad("runtime %q: units of disk are for volumes alone, and volumes for units of disk",
 			w.GetRuntime())
 	}

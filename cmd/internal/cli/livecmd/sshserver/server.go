@@ -15,6 +15,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"sync"
 
 	"golang.org/x/crypto/ssh"
@@ -69,10 +70,17 @@ func Serve(ctx context.Context, in io.Reader, out io.WriteCloser, c Config) erro
 	err = sc.Wait()
 	cancel()
 	s.wg.Wait()
-	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrClosedPipe) {
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrClosedPipe) || disconnected(err) {
 		err = nil
 	}
 	return err
+}
+
+// disconnected reports whether a client has announced that it disconnects, as at its end (RFC 4253, section 11.1). The
+// library's error has no exported type.
+func disconnected(err error) bool {
+	const byApplication = "ssh: disconnect, reason 11:"
+	return err != nil && strings.HasPrefix(err.Error(), byApplication)
 }
 
 type server struct {
