@@ -67,11 +67,10 @@ func (h *Volumes) Admit(e *executor.Execution, buyer sign.Key) error {
 		note.Buyer = sign.Key(e.Work.VolumeOwner)
 	}
 	for _, m := range e.Work.Volumes {
-		v, err := find(e, m, buyer)
+		v, handle, err := find(e, m, buyer)
 		if err != nil {
 			return err
 		}
-		_, handle, _ := v.Snapshot()
 		note.Of, note.Volumes = append(note.Of, *handle), append(note.Volumes, v.Key)
 		h.mu.Lock()
 		err = h.free(v.Key, m)
@@ -83,8 +82,10 @@ func (h *Volumes) Admit(e *executor.Execution, buyer sign.Key) error {
 	return e.Note(noteVolumes, note)
 }
 
-// find returns the running volume of a mount.
-func find(e *executor.Execution, m *nodepb.VolumeMount, buyer sign.Key) (*executor.Execution, error) {
+// find returns the running volume of a mount, and its handle.
+func find(
+	e *executor.Execution, m *nodepb.VolumeMount, buyer sign.Key,
+) (*executor.Execution, *runtime.Handle, error) {
 	for _, v := range e.Under(market.LeaseID(m.GetLease())) {
 		var note volumeNote
 		s, handle, _ := v.Snapshot()
@@ -92,10 +93,10 @@ func find(e *executor.Execution, m *nodepb.VolumeMount, buyer sign.Key) (*execut
 			continue
 		}
 		if ok, err := v.Noted(noteVolumes, &note); err == nil && ok && note.Buyer == buyer {
-			return v, nil
+			return v, handle, nil
 		}
 	}
-	return nil, workload.Bad("volume %s: no such volume of this buyer is here now", m.GetPath())
+	return nil, nil, workload.Bad("volume %s: no such volume of this buyer is here now", m.GetPath())
 }
 
 // free refuses a second program that writes. h.mu is held.
@@ -154,14 +155,13 @@ func (h *Volumes) Prestart(_ context.Context, e *executor.Execution, l *executor
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for i, m := range e.Work.Volumes {
-		v, err := find(e, m, note.Buyer)
+		v, handle, err := find(e, m, note.Buyer)
 		if err == nil {
 			err = h.free(v.Key, m)
 		}
 		if err != nil {
 			return err
 		}
-		_, handle, _ := v.Snapshot()
 		h.take(e, note.Volumes[i], m, *handle)
 		dir, err := h.Storer.Directory(*handle)
 		if err != nil {
