@@ -95,7 +95,10 @@ func (p Pins) Save(path string) error {
 		return nil
 	}
 	tmp := path + ".new"
-	if err := errors.Join(os.WriteFile(tmp, b, 0o600), os.Rename(tmp, path)); err != nil {
+	if err = os.WriteFile(tmp, b, 0o600); err == nil {
+		err = os.Rename(tmp, path)
+	}
+	if err != nil {
 		return fmt.Errorf("writing accepted publishers: %w", err)
 	}
 	return nil

@@ -323,5 +323,8 @@ func publish(a *cli.App, dir string, from []string) (template.Index, error) {
 		}
 	}
 	tmp := file + ".new"
-	return i, errors.Join(os.WriteFile(tmp, i.Marshal(), 0o644), os.Rename(tmp, file))
+	if err := os.WriteFile(tmp, i.Marshal(), 0o644); err != nil {
+		return i, err
+	}
+	return i, os.Rename(tmp, file)
 }
