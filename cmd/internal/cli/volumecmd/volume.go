@@ -11,7 +11,6 @@ import (
 	"maps"
 	"net/http"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -156,12 +155,7 @@ func selling(a *cli.App, ctx context.Context, class market.Class, accepted []sig
 
 // duration reads a time such as 12h or 7d.
 func duration(text string) (time.Duration, error) {
-	d, err := time.ParseDuration(text)
-	if days, ok := strings.CutSuffix(text, "d"); ok {
-		var n uint64
-		n, err = strconv.ParseUint(days, 10, 16)
-		d = time.Duration(n) * 24 * time.Hour
-	}
+	d, err := cli.ParseAge(text)
 	if err != nil || d < job.MinTime {
 		return 0, cli.WithHint(cli.Usagef("%q is not a duration", text), "write it as 45m, 12h or 7d")
 	}
@@ -203,11 +197,7 @@ func newLs(a *cli.App) *cobra.Command {
   starling volume ls -a -o json`,
 		Args: cli.ExactArgs(0),
 		RunE: func(c *cobra.Command, _ []string) error {
-			client, err := a.Client()
-			if err != nil {
-				return err
-			}
-			g, err := a.Genesis()
+			client, g, err := a.Known()
 			if err != nil {
 				return err
 			}
