@@ -84,7 +84,7 @@ func (resumed) event() {}
 type effect interface{ effect() }
 
 type (
-	// keepAudit adds an audit of a unit and removes those that are too old. The record is nil if the unit did not pass.
+	// keepAudit adds an audit of a unit and removes old ones. The record is nil if the unit did not pass.
 	keepAudit struct {
 		past     Past
 		old      []Past

@@ -100,7 +100,7 @@ func Exec(a *cli.App, ctx context.Context, client *api.Client, id string, rank i
 	return execute(a, ctx, client, target{job: record.Job{ID: id}, rank: rank}, p, keys)
 }
 
-// execute runs the command with keys as its standard input; nil is none.
+// execute runs the command with keys as its standard input. keys is optional; if nil, the input is empty.
 func execute(a *cli.App, ctx context.Context, client *api.Client, at target, p live.Program, keys io.Reader) error {
 	in, isTerminal := terminal(a.In)
 	if p.TTY && !isTerminal {

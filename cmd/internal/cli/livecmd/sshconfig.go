@@ -222,7 +222,7 @@ func ended(ctx context.Context, client *api.Client, block string) bool {
 	return err == nil && over
 }
 
-// keepEntries puts entries into a file, in place of those of the same hosts and of those that are over.
+// keepEntries adds entries to a file, and removes earlier ones of the same hosts and those of ended jobs.
 func keepEntries(path, text string, over func(block string) bool) error {
 	old, err := os.ReadFile(path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -49,7 +49,7 @@ func Image(ctx context.Context, env Env, image string) (found Found, ok bool) {
 // imageID matches the ID of an image.
 var imageID = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^(sha256:)?[0-9a-f]{64}$`) })
 
-// command is a call of the user's docker. ok is false if there is none.
+// command returns a command of the user's docker. ok is false if docker is not on the PATH.
 func command(ctx context.Context, env Env, args ...string) (c *exec.Cmd, ok bool) {
 	program, ok := findProgram(env, "docker")
 	if !ok {

@@ -93,7 +93,7 @@ func (c *session) request(ctx context.Context, wg *sync.WaitGroup, r *ssh.Reques
 	return false
 }
 
-// args is the program of a request that starts one; nil if there is none.
+// args returns the program of a request that starts one, or nil.
 func (c *session) args(r *ssh.Request) []string {
 	var text struct{ Text string }
 	switch r.Type {
@@ -165,8 +165,8 @@ func (c *session) resize(payload []byte) bool {
 // characters are the signals that a terminal sends for a character.
 var characters = map[string]byte{"INT": 0x03, "QUIT": 0x1c, "TSTP": 0x1a}
 
-// signalled delivers a signal: through the terminal if it has a character, else those that end a program end it. Other
-// signals cannot be delivered.
+// signalled delivers a signal: to a terminal as its character, or by ending the program if the signal would end it. It
+// reports false for other signals.
 func (c *session) signalled(payload []byte) bool {
 	var p struct{ Name string }
 	if ssh.Unmarshal(payload, &p) != nil || !c.begun {
