@@ -75,25 +75,40 @@ func TestSocketOf(t *testing.T) {
 	}
 }
 
-// A port that refuses at the loopback address is tried at the overlay's.
+// A port that refuses at the loopback address is tried at the overlay's. The test holds the port at both addresses: a free
+// one may be another program's at any time.
 func TestDialOverlay(t *testing.T) {
 	t.Parallel()
-	l, err := net.ListenTCP("tcp4", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)})
-	must(t, err)
-	defer l.Close()
-	port := uint16(l.Addr().(*net.TCPAddr).Port)
+	var port int
+	hold := func(last byte) *os.File {
+		s, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+		must(t, err)
+		f := os.NewFile(uintptr(s), "socket")
+		t.Cleanup(func() { _ = f.Close() })
+		must(t, unix.Bind(s, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, last}, Port: port}))
+		at, err := unix.Getsockname(s)
+		must(t, err)
+		port = at.(*unix.SockaddrInet4).Port
+		return f
+	}
+	_, overlay := hold(1), hold(2)
 	g := &guard{}
-	if c, err := g.dialOwn(t.Context(), port); err == nil {
-		t.Errorf("without an overlay it connects to %v", c.RemoteAddr())
+	refuses := func(when string) {
+		t.Helper()
+		if c, err := g.dialOwn(t.Context(), uint16(port)); err == nil {
+			t.Errorf("%s it connects to %v", when, c.RemoteAddr())
+		} else if !strings.HasSuffix(err.Error(), "connection refused") {
+			t.Errorf("%s: %v, want a refusal", when, err)
+		}
 	}
 	g.order.Overlay = netip.MustParseAddr("127.0.0.2")
-	c, err := g.dialOwn(t.Context(), port)
+	refuses("without a listener")
+	must(t, unix.Listen(int(overlay.Fd()), 1))
+	c, err := g.dialOwn(t.Context(), uint16(port))
 	must(t, err)
 	_ = c.Close()
-	_ = l.Close()
-	if _, err = g.dialOwn(t.Context(), port); err == nil || !strings.HasSuffix(err.Error(), "connection refused") {
-		t.Errorf("%v, want that both refuse", err)
-	}
+	g.order.Overlay = netip.Addr{}
+	refuses("without an overlay")
 }
 
 // No more connections are open than MaxDialled, whoever does not close them; then the next is refused and a later one is not.
