@@ -93,9 +93,7 @@ func TestUnixSocket(t *testing.T) {
 // The client distinguishes a peer that does not answer, an answer without success, and a caller that gave up.
 func TestDo(t *testing.T) {
 	t.Parallel()
-	gone := httptest.NewServer(http.NotFoundHandler())
-	gone.Close()
-	if _, err := GetNode.Call(t.Context(), New(Endpoint{URL: gone.URL}), None{}); !errors.Is(err, ErrNoPeer) {
+	if _, err := GetNode.Call(t.Context(), New(Endpoint{URL: "http://127.0.0.1:1"}), None{}); !errors.Is(err, ErrNoPeer) {
 		t.Errorf("nobody listens: %v", err)
 	}
 	aborts := peerOf(t, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })

@@ -206,12 +206,7 @@ func TestAttackMeasureScans(t *testing.T) {
 		}()
 		return l.Addr().String()
 	}
-	shut, err := net.Listen("tcp4", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	shut.Close()
-	for i, addr := range []string{shut.Addr().String(), serve("SSH-2.0-OpenSSH_9.6p1\r\n"), serve(""), serve("HTTP/1.1 400 Bad Request\r\n\r\n"), "169.254.169.254:80"} {
+	for i, addr := range []string{"127.0.0.1:1", serve("SSH-2.0-OpenSSH_9.6p1\r\n"), serve(""), serve("HTTP/1.1 400 Bad Request\r\n\r\n"), "169.254.169.254:80"} {
 		id, err := peer.IDFromPrivateKey(p2ptest.Key(500 + i))
 		if err != nil {
 			t.Fatal(err)

@@ -22,9 +22,7 @@ func TestForwarder(t *testing.T) {
 		io.WriteString(w, answer)
 	}))
 	defer srv.Close()
-	dead := httptest.NewServer(http.NotFoundHandler())
-	dead.Close()
-	f, err := New([]string{dead.URL, srv.URL + "/secret"}, 100)
+	f, err := New([]string{"http://127.0.0.1:1", srv.URL + "/secret"}, 100)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -60,6 +60,9 @@ type Ask struct {
 	Need   int
 	Skip   map[sign.Key]bool
 	Settle time.Duration // additional time to collect once there are enough
+	// Standbys is the number of providers wanted besides those of the leases. While there are fewer, quotes are
+	// collected until the window ends.
+	Standbys int
 	// Only are the only providers that are asked, directly and known or not; none means all. The order is not gossiped.
 	Only []sign.Key
 }

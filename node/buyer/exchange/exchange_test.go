@@ -73,6 +73,41 @@ func TestCollectSettles(t *testing.T) {
 	}
 }
 
+// Quotes for standbys are collected until there are as many as wanted, or the window ends.
+func TestCollectStandbys(t *testing.T) {
+	t.Parallel()
+	for what, c := range map[string]struct {
+		standbys int
+		slow     time.Duration // the delay of two of the three sellers
+		quotes   int
+		took     time.Duration
+	}{
+		"none wanted":     {0, time.Second, 1, SettleQuotes},
+		"both are slow":   {2, time.Second, 3, time.Second},
+		"one is enough":   {1, time.Second, 2, time.Second},
+		"none comes":      {2, time.Minute, 1, 2 * time.Second},
+		"all are there":   {1, 0, 2, 0},
+		"more than exist": {4, time.Second, 3, time.Second},
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, 4)
+				w.know(1, 2, 3)
+				for i := 2; i <= 3; i++ {
+					w.sellers[i].delay = c.slow
+				}
+				began := time.Now()
+				prices, _ := w.buy(1, Ask{Direct: true, Spread: true, Settle: SettleQuotes, Standbys: c.standbys})
+				took := time.Since(began)
+				if len(prices) < c.quotes || took < c.took || took > c.took+200*time.Millisecond {
+					t.Errorf("%d quotes after %v, want %d after %v", len(prices), took, c.quotes, c.took)
+				}
+			})
+		})
+	}
+}
+
 // Of a class that is estimated, some more peers than are known are taken for an error of the estimate.
 func TestCollectEstimate(t *testing.T) {
 	t.Parallel()

@@ -11,8 +11,8 @@ import (
 	"github.com/starling-network/starling/p2p/stream"
 )
 
-// listen returns when the auction has enough quotes, and either their time to settle has passed or no provider is left
-// that could send a better quote. It also returns when ctx ends.
+// listen returns when the auction has enough quotes, and either their time to settle has passed and there are enough
+// for standbys, too, or no provider is left that could send a better quote. It also returns when ctx ends.
 func (a *auction) listen(ctx context.Context) {
 	var settle <-chan time.Time
 	var late func() bool
@@ -20,20 +20,24 @@ func (a *auction) listen(ctx context.Context) {
 	if need == 0 {
 		need = int(a.order.Count)
 	}
-	for {
+	members := 1 // at least: one provider may take all leases
+	if a.ask.Spread {
+		members = need
+	}
+	for settled := false; ; {
 		leases, providers := a.leases()
-		enough := leases >= need && (!a.ask.Spread || providers >= need)
+		enough := leases >= need && providers >= members
 		if enough && settle == nil {
 			settle, late = time.After(a.ask.Settle), a.late()
 		}
-		if enough && !late() {
+		if enough && (!late() || settled && providers >= members+a.ask.Standbys) {
 			return
 		}
 		select {
 		case <-ctx.Done():
 			return
 		case <-settle:
-			return
+			settled = true
 		case <-a.more:
 		}
 	}

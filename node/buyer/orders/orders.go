@@ -305,6 +305,9 @@ func (s *Orders) take(
 	if j.Spec.Cluster != nil {
 		how.Settle, how.Cluster = exchange.SettleCluster, true
 	}
+	if j.Detached != nil {
+		how.Standbys = int(j.Spec.Standbys)
+	}
 	got := b.Exchange.Collect(ctx, s.Trace, o, env, how)
 	recruits, again := !until.IsZero(), how
 	again.Again = true

@@ -31,6 +31,9 @@ func untilHeld(a *cli.App, ctx context.Context, c *api.Client, j record.Job) (re
 		case j.Detached.Held:
 			p.Clear()
 			a.Say("%d guardians hold the job: it runs without this computer", len(j.Detached.Guardians))
+			if found := len(j.Detached.Standbys); found < int(j.Spec.Standbys) {
+				a.Say("only %d of %d standbys were found; each can replace one lost rank", found, j.Spec.Standbys)
+			}
 			return j, nil
 		case !j.Detached.Engaged:
 			p.Status("job %s: finding %d guardians", j.ID, j.Spec.Guardians)
