@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/images"
 	"github.com/starling-network/starling/market/marketpb"
 	"github.com/starling-network/starling/market/sign"
 	"google.golang.org/protobuf/proto"
@@ -30,6 +31,7 @@ func testOffer() market.Offer {
 		Model: "NVIDIA H200", Capability: 90, Proven: 2, Proof: testProof(),
 		Coordinate: testCoordinate(), NoClusters: true, Egress: market.EgressListed,
 		Images: market.ImagePolicy{Allow: []string{"ghcr.io/acme/**"}, Deny: []string{"ghcr.io/acme/old/*"}, More: true},
+		Ready: images.NewReady([]images.Prefix{{9, 7: 1}, {3}}, 2),
 	}
 }
 
