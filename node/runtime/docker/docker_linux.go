@@ -53,6 +53,7 @@ var (
 	_ runtime.Loader   = (*Runtime)(nil)
 	_ runtime.Prober   = (*Runtime)(nil)
 	_ runtime.Volumer  = (*Runtime)(nil)
+	_ runtime.Shelver  = (*Runtime)(nil)
 
 	_ runtime.Networker = (*Runtime)(nil)
 )
@@ -234,6 +235,12 @@ func (r *Runtime) Load(
 ) error {
 	return r.images.Load(ctx, ref, parts, progress)
 }
+
+// Shelved lists the images that were brought for executions. Peers that share the engine share them.
+func (r *Runtime) Shelved(ctx context.Context) ([]runtime.ShelvedImage, error) { return r.images.Shelved(ctx) }
+
+// Unshelve removes an image that nothing uses.
+func (r *Runtime) Unshelve(ctx context.Context, id string) error { return r.images.Unshelve(ctx, id) }
 
 // MakeVolume makes dir a volume for the writable mounts of one execution. It returns runtime.ErrNoVolume if this
 // machine has none: mounts given to Start are then measured.
