@@ -31,7 +31,7 @@ func testOffer() market.Offer {
 		Model: "NVIDIA H200", Capability: 90, Proven: 2, Proof: testProof(),
 		Coordinate: testCoordinate(), NoClusters: true, Egress: market.EgressListed,
 		Images: market.ImagePolicy{Allow: []string{"ghcr.io/acme/**"}, Deny: []string{"ghcr.io/acme/old/*"}, More: true},
-		Ready: images.NewReady([]images.Prefix{{9, 7: 1}, {3}}, 2),
+		Ready:  images.NewReady([]images.Prefix{{9, 7: 1}, {3}}, 2),
 	}
 }
 

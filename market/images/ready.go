@@ -103,7 +103,7 @@ func (r Ready) Has(p Prefix) bool {
 	return ok && p != (Prefix{})
 }
 
-// Size is the size of a Ready of n images in an offer, in bytes.
-func Size(n int) int { return n*len(Prefix{}) + 3 }
+// Size is the maximum size of a Ready of n images in an offer, in bytes.
+func Size(n int) int { return n*len(Prefix{}) + 4 }
 
 func compare(a, b Prefix) int { return slices.Compare(a[:], b[:]) }

@@ -44,7 +44,7 @@ func TestReady(t *testing.T) {
 				t.Fatalf("%s", p)
 			}
 		}
-		if again, err := ParseReady(r.Bytes()); err != nil || !slices.Equal(again, r) || len(r.Bytes())+3 != Size(len(r)) {
+		if again, err := ParseReady(r.Bytes()); err != nil || !slices.Equal(again, r) || len(r.Bytes())+4 != Size(len(r)) {
 			t.Fatalf("%v became %v, %v", r, again, err)
 		}
 		text, err := json.Marshal(r)

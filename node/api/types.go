@@ -6,6 +6,7 @@ import (
 	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/chain/svm"
 	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/images"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/api/route"
 	"github.com/starling-network/starling/node/reputation"
@@ -124,9 +125,11 @@ type OfferInfo struct {
 	PerUnit  market.Resources `json:"perUnit"`
 	Price    market.Price     `json:"price"`
 	Runtimes []string         `json:"runtimes"`
-	// Egress is the networks that containers reach, Images which of them run.
+	// Egress is the networks that containers reach, Images which of them run. Ready names images that need no download
+	// there, by the first eight bytes of their digests.
 	Egress  market.Egress      `json:"egress,omitempty"`
 	Images  market.ImagePolicy `json:"images,omitzero"`
+	Ready   images.Ready       `json:"ready,omitempty"`
 	Expires time.Time          `json:"expires"`
 	Model   string             `json:"model,omitempty"`
 

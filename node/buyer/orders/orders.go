@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/images"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/buyer/exchange"
 	"github.com/starling-network/starling/node/buyer/gangs"
@@ -259,7 +260,7 @@ func (c *Office) write(
 		Runtime: spec.Runtime, Slots: slots, Ceiling: spec.Payment.MaxPrice,
 		Expires:  time.Now().Add(own.valid),
 		ReplyKey: c.Exchange.ReplyKey(own.nonce), Draw: draw, Shard: shard, Exclude: exclude, JobTerms: terms,
-		Egress: selection.Egress(spec), Nonce: own.nonce, Funds: own.funds,
+		Egress: selection.Egress(spec), Nonce: own.nonce, Funds: own.funds, Image: images.PrefixOf(spec.Image),
 	}
 	if o.Funds.IsZero() {
 		o.Funds = c.Wallet.Account()

@@ -75,7 +75,8 @@
 //	image       by digest, for this machine, bounded; HEALTHCHECK, USER, ONBUILD and SHELL are ignored. The peer
 //	            downloads it (package fetch) and gives it to the engine as an archive, so the engine connects to no
 //	            address of the image
-//	disk of     images pulled for orders are in the repository starling.invalid/order. If the disk is fuller than
+//	disk of     images brought for orders are in the repository starling.invalid/open, or, if they needed credentials
+//	            or were pushed, in starling.invalid/order. If the disk is fuller than
 //	the engine  Config.ImagesPercent, the least recently used are removed, but not images of containers or of the
 //	            last 15 minutes. Other images are not removed. A pull that would leave less than Config.FreeMiB is
 //	            refused before its layers are read, and again when their unpacked size is known, before the engine

@@ -237,7 +237,9 @@ func (r *Runtime) Load(
 }
 
 // Shelved lists the images that were brought for executions. Peers that share the engine share them.
-func (r *Runtime) Shelved(ctx context.Context) ([]runtime.ShelvedImage, error) { return r.images.Shelved(ctx) }
+func (r *Runtime) Shelved(ctx context.Context) ([]runtime.ShelvedImage, error) {
+	return r.images.Shelved(ctx)
+}
 
 // Unshelve removes an image that nothing uses.
 func (r *Runtime) Unshelve(ctx context.Context, id string) error { return r.images.Unshelve(ctx, id) }
