@@ -48,7 +48,7 @@ type Offer struct {
 	Egress Egress      `json:"egress,omitempty"`
 	Images ImagePolicy `json:"images,omitzero"`
 	// Ready are public images that the provider has.
-	Ready images.Ready `json:"ready,omitempty"`
+	Ready ReadyImages `json:"ready,omitempty"`
 }
 
 // Hardware returns the model for display: "NVIDIA H200 (simulated)", or "a unit" if the model is unknown.
@@ -207,6 +207,15 @@ func DecodeOffer(d sign.Domain, b []byte, now time.Time) (Offer, error) {
 	}
 	return o, checkTimes("offer", now, o.NotBefore, o.Expires, MaxOfferValidity)
 }
+
+// ImagePrefix is the beginning of an image's digest, and ReadyImages are the images that an offer names by it.
+type (
+	ImagePrefix = images.Prefix
+	ReadyImages = images.Ready
+)
+
+// PrefixOf returns the prefix of an image in offers, zero if they do not name it.
+func PrefixOf(image string) ImagePrefix { return images.PrefixOf(image) }
 
 // MaxImagePolicy bounds the patterns of ImagePolicy in bytes, with one more for each of them.
 const MaxImagePolicy = 240

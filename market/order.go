@@ -6,7 +6,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/starling-network/starling/market/images"
 	"github.com/starling-network/starling/market/marketpb"
 	"github.com/starling-network/starling/market/sign"
 )
@@ -50,7 +49,7 @@ type Order struct {
 	// Ceiling is the most that the buyer pays per unit-hour. It is not sent: a decoded order has none.
 	Ceiling Price `json:"-"`
 	// Image is the image that is to run, zero if none is or offers do not name it. It is not sent.
-	Image images.Prefix `json:"-"`
+	Image ImagePrefix `json:"-"`
 }
 
 // Peer is the peer that receives messages about the order.

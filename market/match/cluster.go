@@ -75,11 +75,11 @@ const (
 //	Σ over members (Price · price/ceiling + Reputation · (1 − reputation) + Warm · (1 − warm))
 //	    + n · RTT · diameter/50 ms
 //
-// with the weights of the ranking; warm is 0 for a provider without the order's image, else 1. Each provider is tried as a centre, with the cheapest providers within the bound of
-// it and of each other, then within half of the bound, and so on. An uncertain coordinate excludes no provider: a
-// prediction is reduced by both errors. With spread, every rank is on another provider; without, each takes as many
-// ranks as it can. Newcomers have no quota, since a cluster is as reliable as its least reliable member. Rank 0 goes to
-// the most reliable: reputation, stake, price.
+// with the weights of the ranking; warm is 0 for a provider without the order's image, else 1. Each provider is tried
+// as a centre, with the cheapest providers within the bound of it and of each other, then within half of the bound,
+// and so on. An uncertain coordinate excludes no provider: a prediction is reduced by both errors. With spread, every
+// rank is on another provider; without, each takes as many ranks as it can. Newcomers have no quota, since a cluster
+// is as reliable as its least reliable member. Rank 0 goes to the most reliable: reputation, stake, price.
 //
 // It returns an [*Unschedulable], as Select does, or a [*TooFar] error.
 func SelectCluster(order market.Order, res Result, n int, spread bool, near Near) (Choice, error) {

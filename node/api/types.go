@@ -6,7 +6,6 @@ import (
 	"github.com/starling-network/starling/chain"
 	"github.com/starling-network/starling/chain/svm"
 	"github.com/starling-network/starling/market"
-	"github.com/starling-network/starling/market/images"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/api/route"
 	"github.com/starling-network/starling/node/reputation"
@@ -20,6 +19,13 @@ const CodeUnreachable = "unreachable"
 
 // CodeNeeded is the code of a removal of something that is still needed.
 const CodeNeeded = "needed"
+
+// CodeNoImage is the code of the refusal of a job whose image is not found under its name, CodeImageAuth of one whose
+// image its registry does not give to the job's credentials.
+const (
+	CodeNoImage   = "no_image"
+	CodeImageAuth = "image_credentials"
+)
 
 // CodeFull is the code of requests for which the peer's disk has no room, CodePeer of those in which its journal
 // failed.
@@ -129,7 +135,7 @@ type OfferInfo struct {
 	// there, by the first eight bytes of their digests.
 	Egress  market.Egress      `json:"egress,omitempty"`
 	Images  market.ImagePolicy `json:"images,omitzero"`
-	Ready   images.Ready       `json:"ready,omitempty"`
+	Ready   market.ReadyImages `json:"ready,omitempty"`
 	Expires time.Time          `json:"expires"`
 	Model   string             `json:"model,omitempty"`
 

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/starling-network/starling/market"
-	"github.com/starling-network/starling/market/images"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/buyer/exchange"
 	"github.com/starling-network/starling/node/buyer/gangs"
@@ -260,7 +259,7 @@ func (c *Office) write(
 		Runtime: spec.Runtime, Slots: slots, Ceiling: spec.Payment.MaxPrice,
 		Expires:  time.Now().Add(own.valid),
 		ReplyKey: c.Exchange.ReplyKey(own.nonce), Draw: draw, Shard: shard, Exclude: exclude, JobTerms: terms,
-		Egress: selection.Egress(spec), Nonce: own.nonce, Funds: own.funds, Image: images.PrefixOf(spec.Image),
+		Egress: selection.Egress(spec), Nonce: own.nonce, Funds: own.funds, Image: market.PrefixOf(spec.Image),
 	}
 	if o.Funds.IsZero() {
 		o.Funds = c.Wallet.Account()

@@ -184,20 +184,21 @@ func TestUnshelve(t *testing.T) {
 	own := func() testengine.File { return testengine.File{Path: "/own", Text: once("unshelved")} }
 	held, free := pulled(t, r, "unshelve/one", nil, own()), pulled(t, r, "unshelve/one", nil, own())
 	start(t, r, spec(t, held, "polite"))
-	tags := map[string]string{}
+	tags, ids := map[string]string{}, map[string]string{}
 	for _, ref := range []string{held, free} {
 		name, err := images.Canonical(ref)
 		if err != nil {
 			t.Fatal(err)
 		}
 		tags[ref] = shelf.OpenTag(name)
+		ids[ref] = shelf.ID(tags[ref])
 	}
 	for _, ref := range []string{held, free} {
-		if err := r.Unshelve(t.Context(), tags[ref]); !errors.Is(err, runtime.ErrImageUsed) {
+		if err := r.Unshelve(t.Context(), ids[ref]); !errors.Is(err, runtime.ErrImageUsed) {
 			t.Errorf("after its use: %v", err)
 		}
 	}
-	for _, id := range []string{"", "alpine:latest", shelf.Repositories, tags[free] + "0"} {
+	for _, id := range []string{"", "alpine:latest", shelf.Repositories, tags[free], ids[free] + "0"} {
 		if err := r.Unshelve(t.Context(), id); !errors.Is(err, runtime.ErrNoImage) {
 			t.Errorf("%q: %v", id, err)
 		}
@@ -208,11 +209,12 @@ func TestUnshelve(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.images = images.New(r.engine, reader, shelf.New(old, 0, 100, r.cfg.Logger), int64(r.cfg.MaxImageMiB)<<20)
-	if err := r.Unshelve(t.Context(), tags[held]); !errors.Is(err, runtime.ErrImageUsed) || !r.HasImage(t.Context(), held) {
+	r.shelf = shelf.New(old, 0, 100, r.cfg.Logger)
+	r.images = images.New(r.engine, reader, r.shelf, int64(r.cfg.MaxImageMiB)<<20)
+	if err := r.Unshelve(t.Context(), ids[held]); !errors.Is(err, runtime.ErrImageUsed) || !r.HasImage(t.Context(), held) {
 		t.Errorf("the image of a container: %v", err)
 	}
-	if err := r.Unshelve(t.Context(), tags[free]); err != nil || r.HasImage(t.Context(), free) {
+	if err := r.Unshelve(t.Context(), ids[free]); err != nil || r.HasImage(t.Context(), free) {
 		t.Errorf("an unused image: %v", err)
 	}
 }

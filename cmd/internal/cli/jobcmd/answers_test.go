@@ -446,7 +446,7 @@ func TestQuoteImage(t *testing.T) {
 		}
 	}
 	p.CLI(t, "run", "--dry-run", "--max-price", "1", "ghcr.io/acme/train:v1").Want(t, cli.ExitOK, `^image ghcr\.io/acme/train:v1 is `+digest+` now$`)
-	refusal := &api.Error{Status: http.StatusBadRequest, Code: "refused", Message: "job refused: spec.image: app:1: not found in the registry"}
+	refusal := &api.Error{Status: http.StatusBadRequest, Code: api.CodeNoImage, Message: "job refused: spec.image: app:1: not found in the registry"}
 	p = answering(t, clitest.Answers{"POST /v1/quotes": refusal})
 	p.CLI(t, "quote", "--max-price", "1", "app:1").Want(t, cli.ExitUsage, `spec\.image`, `^hint: .*starling image push`)
 }

@@ -70,9 +70,14 @@ func IsOpen(tag string) bool { return strings.HasPrefix(tag, open+":") }
 
 // Digest returns the digest of the image with a tag: "sha256:…".
 func Digest(tag string) string {
-	_, id, _ := strings.Cut(tag, ":")
-	digest, _, _ := strings.Cut(id, "-")
+	digest, _, _ := strings.Cut(ID(tag), "-")
 	return "sha256:" + digest
+}
+
+// ID returns a tag without its repository.
+func ID(tag string) string {
+	_, id, _ := strings.Cut(tag, ":")
+	return id
 }
 
 // Use notes that an image, by the engine's ID and its tag on the shelf, is used, unless that was noted a short while
@@ -88,9 +93,6 @@ func (s *Shelf) Use(ctx context.Context, id, tag string, used time.Time) {
 
 // Remove takes an image from the shelf.
 func (s *Shelf) Remove(ctx context.Context, tag string) error { return s.store.Remove(ctx, tag) }
-
-// List returns the images on the shelf.
-func (s *Shelf) List(ctx context.Context) ([]Shelved, error) { return s.store.List(ctx) }
 
 // Discard removes an image that nothing uses. It returns runtime.ErrNoImage if it is not on the shelf, and
 // runtime.ErrImageUsed if a container is made of it, or if it was used within keepUsed: it may be about to be started.
