@@ -47,6 +47,8 @@ type Offer struct {
 	// Egress is the network access of containers, Images the images that may run.
 	Egress Egress      `json:"egress,omitempty"`
 	Images ImagePolicy `json:"images,omitzero"`
+	// Ready are public images that the provider has.
+	Ready ReadyImages `json:"ready,omitempty"`
 }
 
 // Hardware returns the model for display: "NVIDIA H200 (simulated)", or "a unit" if the model is unknown.
@@ -90,6 +92,9 @@ func (o Offer) Validate() error {
 	}
 	if _, err := o.Images.Patterns(); err != nil {
 		return err
+	}
+	if err := o.Ready.Check(); err != nil {
+		return malformed("offer images_ready", "%v", err)
 	}
 	if o.Payout.IsZero() {
 		return malformed("offer payout", "not set")
@@ -138,7 +143,7 @@ func (o Offer) Encode(d sign.Domain, s sign.Signer) ([]byte, error) {
 		Addrs: o.Addrs, Version: o.Version, GenesisHash: o.GenesisHash[:],
 		Model: o.Model, Capability: uint32(o.Capability), Simulated: o.Simulated, Proven: o.Proven,
 		NoClusters: o.NoClusters, Egress: uint32(o.Egress), ImagesAllow: o.Images.Allow, ImagesDeny: o.Images.Deny,
-		ImagesMore: o.Images.More,
+		ImagesMore: o.Images.More, ImagesReady: o.Ready.Bytes(),
 	}
 	if !o.Proof.IsZero() {
 		m.Proof = o.Proof[:]
@@ -177,6 +182,9 @@ func DecodeOffer(d sign.Domain, b []byte, now time.Time) (Offer, error) {
 			return Offer{}, err
 		}
 	}
+	if o.Ready, err = images.ParseReady(m.ImagesReady); err != nil {
+		return Offer{}, malformed("offer images_ready", "%v", err)
+	}
 	if len(m.Coordinate) > 0 {
 		if o.Coordinate, err = UnmarshalCoordinate(m.Coordinate); err != nil {
 			return Offer{}, fmt.Errorf("offer: %w", err)
@@ -199,6 +207,15 @@ func DecodeOffer(d sign.Domain, b []byte, now time.Time) (Offer, error) {
 	}
 	return o, checkTimes("offer", now, o.NotBefore, o.Expires, MaxOfferValidity)
 }
+
+// ImagePrefix is the beginning of an image's digest, and ReadyImages are the images that an offer names by it.
+type (
+	ImagePrefix = images.Prefix
+	ReadyImages = images.Ready
+)
+
+// PrefixOf returns the prefix of an image in offers, zero if they do not name it.
+func PrefixOf(image string) ImagePrefix { return images.PrefixOf(image) }
 
 // MaxImagePolicy bounds the patterns of ImagePolicy in bytes, with one more for each of them.
 const MaxImagePolicy = 240

@@ -48,6 +48,8 @@ type Order struct {
 
 	// Ceiling is the most that the buyer pays per unit-hour. It is not sent: a decoded order has none.
 	Ceiling Price `json:"-"`
+	// Image is the image that is to run, zero if none is or offers do not name it. It is not sent.
+	Image ImagePrefix `json:"-"`
 }
 
 // Peer is the peer that receives messages about the order.
@@ -140,7 +142,7 @@ func (o Order) MaxCost(slotMillis uint64) (Amount, error) {
 }
 
 // SealOrder validates and signs the order. It returns it as DecodeOrder would, with Buyer, ID and times in
-// milliseconds, but with its Ceiling, and the envelope's bytes.
+// milliseconds, but with its Ceiling and Image, and the envelope's bytes.
 func SealOrder(d sign.Domain, o Order, s sign.Signer) (Order, []byte, error) {
 	if err := o.Validate(); err != nil {
 		return Order{}, nil, err
@@ -168,7 +170,7 @@ func SealOrder(d sign.Domain, o Order, s sign.Signer) (Order, []byte, error) {
 		return Order{}, nil, err
 	}
 	out, err := orderFromPB(e, m)
-	out.Ceiling = o.Ceiling
+	out.Ceiling, out.Image = o.Ceiling, o.Image
 	return out, e.Marshal(), err
 }
 

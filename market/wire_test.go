@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/images"
 	"github.com/starling-network/starling/market/marketpb"
 	"github.com/starling-network/starling/market/sign"
 	"google.golang.org/protobuf/proto"
@@ -30,6 +31,7 @@ func testOffer() market.Offer {
 		Model: "NVIDIA H200", Capability: 90, Proven: 2, Proof: testProof(),
 		Coordinate: testCoordinate(), NoClusters: true, Egress: market.EgressListed,
 		Images: market.ImagePolicy{Allow: []string{"ghcr.io/acme/**"}, Deny: []string{"ghcr.io/acme/old/*"}, More: true},
+		Ready:  images.NewReady([]images.Prefix{{9, 7: 1}, {3}}, 2),
 	}
 }
 
@@ -551,5 +553,46 @@ func TestAttackOthersConsent(t *testing.T) {
 	}
 	if _, err := market.DecodeOrder(domain, b, now); !errors.Is(err, market.ErrBadSignature) {
 		t.Errorf("another buyer: %v", err)
+	}
+}
+
+// TestOfferNamesFewImages: an offer names at most images.MaxReady images, each once and in order. What it names takes no
+// more room than images.Size says, and an order's image is never sent.
+func TestOfferNamesFewImages(t *testing.T) {
+	t.Parallel()
+	many := market.ReadyImages{}
+	for n := range images.MaxReady + 1 {
+		many = append(many, market.ImagePrefix{byte(n + 1)})
+	}
+	for name, ready := range map[string]market.ReadyImages{
+		"too many": many, "twice": {{1}, {1}}, "descending": {{2}, {1}}, "none": {{}},
+	} {
+		o := testOffer()
+		o.Ready = ready
+		if b, err := o.Encode(domain, provider); !errors.Is(err, market.ErrMalformed) {
+			t.Errorf("%s: %d bytes, %v", name, len(b), err)
+		}
+	}
+	for n := range images.MaxReady + 1 {
+		plain, with := testOffer(), testOffer()
+		plain.Ready, with.Ready = nil, many[:n]
+		a, err := plain.Encode(domain, provider)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := with.Encode(domain, provider)
+		if err != nil || len(b)-len(a) > images.Size(n) {
+			t.Errorf("%d images take %d bytes, want at most %d: %v", n, len(b)-len(a), images.Size(n), err)
+		}
+	}
+	plain, with := testOrder(), testOrder()
+	with.Image = market.PrefixOf("alpine@sha256:" + strings.Repeat("0f", 32))
+	a, err := plain.Encode(domain, buyer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sealed, b, err := market.SealOrder(domain, with, buyer)
+	if err != nil || !reflect.DeepEqual(a, b) || sealed.Image != with.Image || with.Image == (market.ImagePrefix{}) {
+		t.Errorf("an order with image %s is another: %v", sealed.Image, err)
 	}
 }

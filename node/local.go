@@ -23,7 +23,7 @@ import (
 
 // user is the rooms that a peer's user reaches by the local API, beside the buyer.
 type user struct {
-	server.Rooms // Operator, Audits and Rewards
+	server.Rooms // Operator, Shelf, Audits and Rewards
 	Leases       interface{ Leases() []api.SoldLease }
 	Guards       interface{ Guarded() []api.GuardedJob }
 }
@@ -31,7 +31,7 @@ type user struct {
 // absent returns the answers of rooms that a peer does not have. Rooms that it has replace them.
 func absent(p Parts) user {
 	u := user{Leases: selling.None{}, Guards: unguarded{}}
-	u.Operator, u.Audits = selling.None{}, auditing.None{Why: auditing.Unaudited()}
+	u.Operator, u.Shelf, u.Audits = selling.None{}, selling.None{}, auditing.None{Why: auditing.Unaudited()}
 	why := "this is a free network: it has neither stake nor rewards"
 	switch {
 	case p.Light != nil:

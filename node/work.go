@@ -33,7 +33,7 @@ func (n *Node) sell(ctx context.Context) (err error) {
 		return fmt.Errorf("setting up the provider: %w", err)
 	}
 	n.seller = selling.New(n.provider, n.gpus, n.p.Genesis.Decimals)
-	n.user.Operator, n.user.Leases = n.seller, n.seller
+	n.user.Operator, n.user.Shelf, n.user.Leases = n.seller, n.seller, n.seller
 	n.given.units, n.given.earner = n.provider, n.provider
 	n.services.Add(n.seller)
 	n.proofs.Offered = n.provider.Shown

@@ -25,6 +25,7 @@ import (
 	"github.com/starling-network/starling/chain/program/account"
 	"github.com/starling-network/starling/chain/solana"
 	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/node/wholefile"
 	"github.com/starling-network/starling/testnet/localnet"
 	"github.com/starling-network/starling/verify/audit"
 	"golang.org/x/sync/errgroup"
@@ -288,11 +289,7 @@ func (n *Network) save() error {
 	if err != nil {
 		return err
 	}
-	tmp := filepath.Join(n.Dir, stateFile+".new")
-	if err := os.WriteFile(tmp, b, 0o600); err != nil {
-		return err
-	}
-	return os.Rename(tmp, filepath.Join(n.Dir, stateFile))
+	return wholefile.Write(filepath.Join(n.Dir, stateFile), b, 0o600)
 }
 
 // Load reads the state of the testnet in dir, running or not.

@@ -125,6 +125,7 @@ type Offer struct {
 	ImagesAllow   []string               `protobuf:"bytes,25,rep,name=images_allow,json=imagesAllow,proto3" json:"images_allow,omitempty"` // patterns of the images that run; none: all
 	ImagesDeny    []string               `protobuf:"bytes,26,rep,name=images_deny,json=imagesDeny,proto3" json:"images_deny,omitempty"`    // of those that do not
 	ImagesMore    bool                   `protobuf:"varint,27,opt,name=images_more,json=imagesMore,proto3" json:"images_more,omitempty"`   // there are patterns for which there is no room here
+	ImagesReady   []byte                 `protobuf:"bytes,28,opt,name=images_ready,json=imagesReady,proto3" json:"images_ready,omitempty"` // 8 each, ascending, at most 16: first bytes of the digests of images that need no download
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -346,6 +347,13 @@ func (x *Offer) GetImagesMore() bool {
 		return x.ImagesMore
 	}
 	return false
+}
+
+func (x *Offer) GetImagesReady() []byte {
+	if x != nil {
+		return x.ImagesReady
+	}
+	return nil
 }
 
 // OfferList is what a provider's record in the DHT carries: its offers, one for each class it sells.
@@ -2091,7 +2099,7 @@ const file_market_marketpb_market_proto_rawDesc = "" +
 	"\n" +
 	"memory_mib\x18\x02 \x01(\rR\tmemoryMib\x12\x19\n" +
 	"\bdisk_mib\x18\x03 \x01(\rR\adiskMib\x12\x19\n" +
-	"\bvram_mib\x18\x04 \x01(\rR\avramMib\"\xfd\x05\n" +
+	"\bvram_mib\x18\x04 \x01(\rR\avramMib\"\xa0\x06\n" +
 	"\x05Offer\x12\x10\n" +
 	"\x03seq\x18\x01 \x01(\x04R\x03seq\x12\x14\n" +
 	"\x05class\x18\x02 \x01(\tR\x05class\x12\x16\n" +
@@ -2128,7 +2136,8 @@ const file_market_marketpb_market_proto_rawDesc = "" +
 	"\vimages_deny\x18\x1a \x03(\tR\n" +
 	"imagesDeny\x12\x1f\n" +
 	"\vimages_more\x18\x1b \x01(\bR\n" +
-	"imagesMore\"#\n" +
+	"imagesMore\x12!\n" +
+	"\fimages_ready\x18\x1c \x01(\fR\vimagesReady\"#\n" +
 	"\tOfferList\x12\x16\n" +
 	"\x06offers\x18\x01 \x03(\fR\x06offers\"\xcf\x04\n" +
 	"\x05Order\x12\x14\n" +

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/images"
 	"github.com/starling-network/starling/market/sign"
 )
 
@@ -71,13 +72,14 @@ const (
 // SelectCluster proposes n ranks of one cluster, 0 to n-1. Of the considered sets with all members within near of each
 // other, it takes the one with the least
 //
-//	Σ over members (Price · price/ceiling + Reputation · (1 − reputation))  +  n · RTT · diameter/50 ms
+//	Σ over members (Price · price/ceiling + Reputation · (1 − reputation) + Warm · (1 − warm))
+//	    + n · RTT · diameter/50 ms
 //
-// with the weights of the ranking. Each provider is tried as a centre, with the cheapest providers within the bound of
-// it and of each other, then within half of the bound, and so on. An uncertain coordinate excludes no provider: a
-// prediction is reduced by both errors. With spread, every rank is on another provider; without, each takes as many
-// ranks as it can. Newcomers have no quota, since a cluster is as reliable as its least reliable member. Rank 0 goes to
-// the most reliable: reputation, stake, price.
+// with the weights of the ranking; warm is 0 for a provider without the order's image, else 1. Each provider is tried
+// as a centre, with the cheapest providers within the bound of it and of each other, then within half of the bound,
+// and so on. An uncertain coordinate excludes no provider: a prediction is reduced by both errors. With spread, every
+// rank is on another provider; without, each takes as many ranks as it can. Newcomers have no quota, since a cluster
+// is as reliable as its least reliable member. Rank 0 goes to the most reliable: reputation, stake, price.
 //
 // It returns an [*Unschedulable], as Select does, or a [*TooFar] error.
 func SelectCluster(order market.Order, res Result, n int, spread bool, near Near) (Choice, error) {
@@ -149,7 +151,7 @@ func newClustering(order market.Order, res Result, n int, spread bool, near Near
 			take = 0
 		}
 		c.takes, c.first, c.order = append(c.takes, take), append(c.first, first), append(c.order, i)
-		c.cost = append(c.cost, memberCost(s, order.Ceiling, w))
+		c.cost = append(c.cost, memberCost(s, order, w))
 	}
 	slices.SortStableFunc(c.order, func(a, b int) int { return cmp.Compare(c.cost[a], c.cost[b]) })
 	c.apart, c.sure = make([][]uint32, len(all)), make([][]uint32, len(all))
@@ -178,13 +180,16 @@ func predict(a, b market.Coordinate, unsaid uint32) (d, sure uint32) {
 }
 
 // memberCost is the cost of one rank on a provider, in the terms of SelectCluster.
-func memberCost(s *Scored, ceiling market.Price, w Weights) uint64 {
-	price := uint64(costScale)
-	if p := uint64(s.Candidate.Price()); p < uint64(ceiling) {
+func memberCost(s *Scored, order market.Order, w Weights) uint64 {
+	price, ceiling := uint64(costScale), uint64(order.Ceiling)
+	if p := uint64(s.Candidate.Price()); p < ceiling {
 		hi, lo := bits.Mul64(p, costScale)
-		price, _ = bits.Div64(hi, lo, uint64(ceiling)) // below 10⁶, as p < ceiling
+		price, _ = bits.Div64(hi, lo, ceiling) // below 10⁶, as p < ceiling
 	}
 	cost := uint64(w.Price)*price + uint64(w.Reputation)*uint64(costScale-min(s.Candidate.Reputation, costScale))
+	if order.Image != (images.Prefix{}) && !s.Candidate.Offer.Ready.Has(order.Image) {
+		cost += uint64(w.Warm) * costScale
+	}
 	if s.Candidate.Shunned {
 		cost += shunnedCost
 	}

@@ -17,7 +17,7 @@ import (
 var now = time.Unix(1_000_000, 0).UTC()
 
 func testWeights() match.Weights {
-	return match.Weights{Price: 50, Reputation: 25, RTT: 10, Region: 5, Stake: 5, Work: 15, StakeHalf: 1000, SlotMillis: 400, Decimals: 2, Audited: true}
+	return match.Weights{Price: 50, Reputation: 25, RTT: 10, Region: 5, Stake: 5, Work: 15, Warm: 3, StakeHalf: 1000, SlotMillis: 400, Decimals: 2, Audited: true}
 }
 
 func key(i int) sign.Key { return sign.Key(sign.Sum(fmt.Appendf(nil, "provider %d", i))) }

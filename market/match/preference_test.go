@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/images"
 	"github.com/starling-network/starling/market/match"
 	"github.com/starling-network/starling/market/sign"
 	"pgregory.net/rapid"
@@ -56,6 +57,7 @@ func TestBetterNeverRanksLower(t *testing.T) {
 	moved := 0
 	rapid.Check(t, func(t *rapid.T) {
 		cands, o, w := crowd(t, 20), testOrder(), preferences()
+		o.Image = images.Prefix{7}
 		before := match.Rank(o, cands, now, w)
 		if len(before.Ranked) == 0 {
 			return
@@ -64,7 +66,7 @@ func TestBetterNeverRanksLower(t *testing.T) {
 		who := before.Ranked[i].Candidate.Offer.Provider
 		at := slices.IndexFunc(cands, func(c match.Candidate) bool { return c.Offer.Provider == who })
 		better := slices.Clone(cands)
-		switch c := &better[at]; rapid.IntRange(0, 4).Draw(t, "how") {
+		switch c := &better[at]; rapid.IntRange(0, 5).Draw(t, "how") {
 		case 0:
 			c.Offer.Price /= 2
 			if c.Quote != nil {
@@ -80,6 +82,8 @@ func TestBetterNeverRanksLower(t *testing.T) {
 			c.Stake *= 2
 		case 4:
 			c.Shunned = false
+		case 5:
+			c.Offer.Ready = images.Ready{o.Image}
 		}
 		after := match.Rank(o, better, now, w)
 		j := standing(after, who)

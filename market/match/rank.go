@@ -12,51 +12,9 @@ import (
 	"time"
 
 	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/images"
 	"github.com/starling-network/starling/market/sign"
 )
-
-// Weights are the buyer's preferences. The first six are relative to each other; a component with weight 0 does not
-// count.
-type Weights struct {
-	Price      uint32 // cheaper, relative to the ceiling
-	Reputation uint32 // score by its record
-	RTT        uint32 // nearer: half at 50 ms
-	Region     uint32 // earlier in the order's list
-	Stake      uint32 // more at stake: half at StakeHalf
-	Work       uint32 // more proven work for its price: half at the median of the offers
-
-	MinReputation uint32 // millionths; lower scores are refused, newcomers too; 0 means no minimum
-	StakeHalf     market.Amount
-	NewcomerOneIn uint32 // one seat in this number is kept for newcomers; 0 means none
-	SlotMillis    uint64 // length of a slot, to compute the cost of a lease
-	Decimals      uint8  // how prices are written in refusals
-	Audited       bool   // the network audits: units must be proven, unless the order accepts others
-	Keep          int    // how many of the best to keep; 0 means 4 × Count + 32
-}
-
-// DefaultWeights suit a buyer without special preferences.
-func DefaultWeights(g market.Genesis) Weights {
-	thousand, err := market.ParseDecimal("1000", g.Decimals)
-	if err != nil {
-		thousand = 1 // a token so finely divided that a thousand of it do not fit
-	}
-	w := Weights{Price: 50, Reputation: 25, RTT: 10, Region: 5, Stake: 5, StakeHalf: market.Amount(thousand),
-		NewcomerOneIn: 8, SlotMillis: g.SlotMillis, Decimals: g.Decimals, Audited: g.AuditSlots > 0}
-	if w.Audited {
-		w.Work = 15
-	}
-	return w
-}
-
-// Parts are the components of a score, each in millionths.
-type Parts struct {
-	Price      uint32 `json:"price"`
-	Reputation uint32 `json:"reputation"`
-	RTT        uint32 `json:"rtt"`
-	Region     uint32 `json:"region"`
-	Stake      uint32 `json:"stake"`
-	Work       uint32 `json:"work"`
-}
 
 // Scored is a feasible candidate with its place.
 type Scored struct {
@@ -102,6 +60,7 @@ func Rank(order market.Order, cands []Candidate, now time.Time, w Weights) Resul
 // query is an order made ready for comparing.
 type query struct {
 	order     *market.Order
+	cands     []Candidate
 	w         Weights
 	now       int64
 	runtime   uint64
@@ -115,11 +74,14 @@ type query struct {
 }
 
 func (s *Snapshot) query(order *market.Order, now time.Time, w Weights) query {
-	q := query{order: order, w: w, now: now.UnixMilli(), runtime: s.runtimes[order.Runtime],
+	q := query{order: order, cands: s.cands, w: w, now: now.UnixMilli(), runtime: s.runtimes[order.Runtime],
 		regions: make([]int32, len(s.regions)), barred: append([]sign.Key{order.Buyer, order.Peer()}, order.Exclude...),
 		k0: binary.BigEndian.Uint64(order.ID[:8]), k1: binary.BigEndian.Uint64(order.ID[8:16]) | 1,
 		weightSum: uint64(w.Price) + uint64(w.Reputation) + uint64(w.RTT) + uint64(w.Region) + uint64(w.Stake) +
 			uint64(w.Work)}
+	if order.Image != (images.Prefix{}) {
+		q.weightSum += uint64(w.Warm)
+	}
 	if w.Audited && !order.Unproven {
 		q.proven = order.UnitsPer
 	}
@@ -300,6 +262,9 @@ func (q *query) parts(r *row) Parts {
 	if r.stake > 0 {
 		p.Stake = uint32(1e6 * (float64(r.stake) / (float64(r.stake) + float64(q.w.StakeHalf))))
 	}
+	if r.flags.has(ready) && q.cands[r.index].Offer.Ready.Has(q.order.Image) {
+		p.Warm = 1e6
+	}
 	if q.work > 0 {
 		p.Work = uint32(1e6 * (float64(r.work) / (float64(r.work) + q.work)))
 	}
@@ -312,7 +277,8 @@ func (q *query) score(r *row) uint32 {
 	}
 	p, w := q.parts(r), &q.w
 	sum := uint64(w.Price)*uint64(p.Price) + uint64(w.Reputation)*uint64(p.Reputation) + uint64(w.RTT)*uint64(p.RTT) +
-		uint64(w.Region)*uint64(p.Region) + uint64(w.Stake)*uint64(p.Stake) + uint64(w.Work)*uint64(p.Work)
+		uint64(w.Region)*uint64(p.Region) + uint64(w.Stake)*uint64(p.Stake) + uint64(w.Work)*uint64(p.Work) +
+		uint64(w.Warm)*uint64(p.Warm)
 	return uint32(sum / q.weightSum)
 }
 

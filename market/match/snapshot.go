@@ -104,6 +104,7 @@ const (
 	quoted
 	shunned
 	generic // its records prove the family alone
+	ready   // its offer names images
 )
 
 func (f flags) has(bit flags) bool { return f&bit != 0 }
@@ -225,6 +226,7 @@ func (s *Snapshot) row(i int) row {
 	r.flags.set(quoted, c.Quote != nil)
 	r.flags.set(shunned, c.Shunned)
 	r.flags.set(generic, !c.isProven(o.Class))
+	r.flags.set(ready, len(o.Ready) > 0)
 	region := o.Region
 	if q := c.Quote; q != nil {
 		r.capability = uint16(min(q.Capability, market.MaxCapability))

@@ -44,6 +44,16 @@ type WithdrawnUnit struct {
 	Leased bool         `json:"leased"` // it is still leased
 }
 
+// ImageInfo is a container image that was brought for an execution and stays.
+type ImageInfo struct {
+	ID     string    `json:"id"`
+	Digest string    `json:"digest"` // by which jobs named it
+	Size   int64     `json:"size"`   // unpacked, bytes; images share layers
+	Used   time.Time `json:"used"`   // last
+	InUse  bool      `json:"inUse"`  // a container is made of it
+	Public bool      `json:"public"` // its registry gave it without credentials; offers name it if it was used lately
+}
+
 // PriceRequest is a new price of a class, in base units per unit-hour.
 type PriceRequest struct {
 	Class market.Class `json:"class"`

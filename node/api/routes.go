@@ -200,6 +200,12 @@ var (
 	PriceOffer = declare(route.Route[PriceRequest, OwnOffers]{
 		Pattern: "POST /v1/offers/own/price", Summary: "Change the price of a class",
 	})
+	ListImages = declare(route.Route[None, []ImageInfo]{
+		Pattern: "GET /v1/images", Summary: "List the images that were brought for jobs of others and stay",
+	})
+	RemoveImage = declare(route.Route[ByID, None]{
+		Pattern: "DELETE /v1/images/{id}", Summary: "Remove an image that nothing uses",
+	})
 )
 
 // Proofs.

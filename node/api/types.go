@@ -20,6 +20,13 @@ const CodeUnreachable = "unreachable"
 // CodeNeeded is the code of a removal of something that is still needed.
 const CodeNeeded = "needed"
 
+// CodeNoImage is the code of the refusal of a job whose image is not found under its name, CodeImageAuth of one whose
+// image its registry does not give to the job's credentials.
+const (
+	CodeNoImage   = "no_image"
+	CodeImageAuth = "image_credentials"
+)
+
 // CodeFull is the code of requests for which the peer's disk has no room, CodePeer of those in which its journal
 // failed.
 const (
@@ -124,9 +131,11 @@ type OfferInfo struct {
 	PerUnit  market.Resources `json:"perUnit"`
 	Price    market.Price     `json:"price"`
 	Runtimes []string         `json:"runtimes"`
-	// Egress is the networks that containers reach, Images which of them run.
+	// Egress is the networks that containers reach, Images which of them run. Ready names images that need no download
+	// there, by the first eight bytes of their digests.
 	Egress  market.Egress      `json:"egress,omitempty"`
 	Images  market.ImagePolicy `json:"images,omitzero"`
+	Ready   market.ReadyImages `json:"ready,omitempty"`
 	Expires time.Time          `json:"expires"`
 	Model   string             `json:"model,omitempty"`
 

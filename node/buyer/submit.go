@@ -96,7 +96,7 @@ func (b intake) submit(ctx context.Context, sub Submission, once, warning string
 }
 
 // unpinned is the refusal of a job whose image has no known digest.
-func unpinned(err error) error { return fmt.Errorf("%w: spec.image: %w", ErrRefused, err) }
+func unpinned(err error) error { return fmt.Errorf("%w: %w: %w", ErrRefused, record.ErrImage, err) }
 
 // accept takes a job if the limits allow it, journals it and starts it. It is listed from before the write on.
 func (b intake) accept(ctx context.Context, j Job, v job.Values, once string) (Job, error) {

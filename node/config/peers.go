@@ -10,6 +10,8 @@ import (
 
 	"github.com/libp2p/go-libp2p/core/peer"
 	ma "github.com/multiformats/go-multiaddr"
+
+	"github.com/starling-network/starling/node/wholefile"
 )
 
 // FilePeers names the file of a light client's entry peers that its user gave, one address a line. It is read whenever
@@ -69,15 +71,6 @@ func ReadPeers(home string) []peer.AddrInfo {
 	return infos
 }
 
-// Replace replaces a file as a whole.
-func Replace(path string, b []byte) error {
-	tmp := path + ".new"
-	if err := os.WriteFile(tmp, b, 0o600); err != nil {
-		return err
-	}
-	return os.Rename(tmp, path)
-}
-
 // GivePeers adds the user's entry peers to home. A running client on home reads them, too.
 func GivePeers(home string, addrs []string) error {
 	if err := os.MkdirAll(home, 0o700); err != nil {
@@ -87,7 +80,7 @@ func GivePeers(home string, addrs []string) error {
 	if old, err := os.ReadFile(filepath.Join(home, FilePeers)); err == nil && bytes.Equal(old, text) {
 		return nil
 	}
-	if err := Replace(filepath.Join(home, FilePeers), text); err != nil {
+	if err := wholefile.Write(filepath.Join(home, FilePeers), text, 0o600); err != nil {
 		return fmt.Errorf("noting entry peers: %w", err)
 	}
 	return nil

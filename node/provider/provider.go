@@ -88,6 +88,7 @@ type Provider struct {
 	exec     *service.Service
 	work     Work // exec, or a test's
 	overlays overlays
+	ready    ready
 	counts   counts
 }
 
@@ -209,7 +210,7 @@ func (p *Provider) newBoard(ctx context.Context) (*offers.Board, error) {
 	}
 	return offers.New(ctx, offers.Config{
 		Domain: p.domain, Key: p.cfg.Key, Store: p.cfg.Store, Lots: p.cfg.Lots, Hours: p.cfg.Policy.Hours,
-		Template: template, Provider: seen{p}, Publisher: p.cfg.Market, Log: p.cfg.Log,
+		Template: template, Provider: seen{p}, Images: &p.ready, Publisher: p.cfg.Market, Log: p.cfg.Log,
 	})
 }
 
@@ -260,7 +261,7 @@ func (p *Provider) sell(ctx context.Context) error {
 	g, gctx := errgroup.WithContext(ctx)
 	for _, run := range []func(context.Context){
 		p.pay.Run, p.watchFees, p.board.Run, p.exec.Run,
-		func(ctx context.Context) { p.overlays.try(ctx, p) },
+		func(ctx context.Context) { p.overlays.try(ctx, p) }, func(ctx context.Context) { p.ready.watch(ctx, p) },
 	} {
 		g.Go(func() error { run(gctx); return nil })
 	}

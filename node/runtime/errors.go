@@ -19,6 +19,10 @@ var (
 	ErrNoProgram = errors.New("program of the image cannot be started")
 	// ErrCredentials reports that a registry does not give an image to these credentials.
 	ErrCredentials = errors.New("registry refused the credentials")
+	// ErrNoImage reports that this machine does not keep an image.
+	ErrNoImage = errors.New("no such image")
+	// ErrImageUsed reports that an image cannot be removed, because an execution uses it or may be about to.
+	ErrImageUsed = errors.New("image is in use")
 	// ErrRegistry means that a registry could not be reached or broke off.
 	ErrRegistry = errors.New("registry cannot be reached")
 	// ErrNoRoom means that this machine's disk has no room for an image, or for the files of an execution.

@@ -56,6 +56,22 @@ func (s *Seller) ResumeOffers(ctx context.Context, devices []string) error {
 	return nil
 }
 
+// Images lists the images that were brought for executions and stay, those used last first.
+func (s *Seller) Images(ctx context.Context) ([]api.ImageInfo, error) {
+	all, err := s.provider.Shelved(ctx)
+	out := []api.ImageInfo{}
+	for _, i := range all {
+		out = append(out, api.ImageInfo{ID: i.ID, Digest: i.Digest, Size: i.Size, Used: i.Used, InUse: i.InUse,
+			Public: i.Open})
+	}
+	return out, err
+}
+
+// RemoveImage removes an image that nothing uses.
+func (s *Seller) RemoveImage(ctx context.Context, id string) error {
+	return s.provider.Unshelve(ctx, id)
+}
+
 // PriceOffer changes the price of a class.
 func (s *Seller) PriceOffer(ctx context.Context, class market.Class, price market.Price) error {
 	err := s.provider.SetPrice(ctx, class, price)

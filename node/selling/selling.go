@@ -211,5 +211,11 @@ func (n None) ResumeOffers(context.Context, []string) error { return n.err() }
 // PriceOffer returns the error of a peer that does not sell.
 func (n None) PriceOffer(context.Context, market.Class, market.Price) error { return n.err() }
 
+// Images returns the error of a peer that does not sell.
+func (n None) Images(context.Context) ([]api.ImageInfo, error) { return nil, n.err() }
+
+// RemoveImage returns the error of a peer that does not sell.
+func (n None) RemoveImage(context.Context, string) error { return n.err() }
+
 // Leases returns none.
 func (None) Leases() []api.SoldLease { return []api.SoldLease{} }

@@ -150,9 +150,9 @@ func (s *Status) Offers(ctx context.Context, class string) ([]api.OfferInfo, err
 		out = append(out, api.OfferInfo{
 			Provider: o.Provider, Class: string(o.Class), Region: string(o.Region), Free: o.Units, Total: o.Total,
 			PerUnit: o.PerUnit, Price: o.Price, Runtimes: o.Runtimes, Egress: o.Egress, Images: o.Images,
-			Expires: o.Expires, Model: o.Model, Capability: o.Capability, Simulated: o.Simulated, Proven: o.Proven,
-			Checked: k.Shown.Units, Doubt: k.Shown.Doubt, Operations: k.Shown.Operations, Reads: k.Shown.Reads,
-			Answered: k.Fresh(time.Now()), RTT: float64(k.RTT) / float64(time.Millisecond),
+			Ready: o.Ready, Expires: o.Expires, Model: o.Model, Capability: o.Capability, Simulated: o.Simulated,
+			Proven: o.Proven, Checked: k.Shown.Units, Doubt: k.Shown.Doubt, Operations: k.Shown.Operations,
+			Reads: k.Shown.Reads, Answered: k.Fresh(time.Now()), RTT: float64(k.RTT) / float64(time.Millisecond),
 		})
 	}
 	return out, nil

@@ -3,9 +3,13 @@ package harness
 import (
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
+	"time"
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/node/job"
@@ -17,11 +21,15 @@ import (
 type engine struct {
 	*runtimetest.Fake
 	dir string // directory of the modules that represent images
+
+	mu   sync.Mutex
+	kept map[string]runtime.ShelvedImage // by ID, which is the image's name
 }
 
 var (
 	_ runtime.Runtime = (*engine)(nil)
 	_ runtime.Images  = (*engine)(nil)
+	_ runtime.Shelver = (*engine)(nil)
 )
 
 // image returns the reference of a program's image.
@@ -37,8 +45,38 @@ func (e *engine) module(image string) string {
 	return filepath.Join(e.dir, filepath.Base(name))
 }
 
+// shelve notes that an image is here; open, if it needed no credentials.
+func (e *engine) shelve(image string, open bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	_, digest, _ := strings.Cut(image, "@")
+	if e.kept == nil {
+		e.kept = map[string]runtime.ShelvedImage{}
+	}
+	e.kept[image] = runtime.ShelvedImage{ID: image, Digest: digest, Used: time.Now(), Open: open}
+}
+
+// Shelved lists the images that were brought.
+func (e *engine) Shelved(context.Context) ([]runtime.ShelvedImage, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return slices.Collect(maps.Values(e.kept)), nil
+}
+
+// Unshelve removes an image.
+func (e *engine) Unshelve(_ context.Context, id string) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if _, ok := e.kept[id]; !ok {
+		return runtime.ErrNoImage
+	}
+	delete(e.kept, id)
+	return os.Remove(e.module(id))
+}
+
 // Pull writes the module that represents an image.
-func (e *engine) Pull(_ context.Context, image string, _ *runtime.RegistryAuth, _ func(done, total int64)) error {
+func (e *engine) Pull(_ context.Context, image string, auth *runtime.RegistryAuth, _ func(done, total int64)) error {
+	e.shelve(image, auth == nil)
 	if err := os.MkdirAll(e.dir, 0o700); err != nil {
 		return err
 	}

@@ -284,7 +284,7 @@ func (n *Net) add(i int, home string) {
 		programs = forged
 	}
 	p := newPeer(n, i, seed, home, programs)
-	p.Engine = &engine{runtimetest.NewFake("docker", n.opts.Programs), filepath.Join(home, "images")}
+	p.Engine = &engine{Fake: runtimetest.NewFake("docker", n.opts.Programs), dir: filepath.Join(home, "images")}
 	if p.Blobs, err = blob.OpenStore(filepath.Join(home, "blobs"), 1<<30); err != nil {
 		n.t.Fatal(err)
 	}

@@ -129,7 +129,7 @@ func (p *Peer) Kill() {
 		<-p.done
 		p.cancel = nil
 	}
-	p.Fake, p.Engine = p.Fake.Restart(), &engine{p.Engine.Fake.Restart(), p.Engine.dir}
+	p.Fake, p.Engine = p.Fake.Restart(), &engine{Fake: p.Engine.Fake.Restart(), dir: p.Engine.dir}
 }
 
 // Restart starts a killed or stopped peer on its old state.

@@ -52,6 +52,7 @@ func (e *engine) Load(ctx context.Context, image string, parts runtime.Parts, _ 
 	if err := os.WriteFile(new, runtimetest.FakeModule(c.Config.Cmd[0]), 0o600); err != nil {
 		return err
 	}
+	e.shelve(image, false)
 	return os.Rename(new, at)
 }
 

@@ -23,6 +23,7 @@ import (
 	"github.com/starling-network/starling/node/proof"
 	book "github.com/starling-network/starling/node/reputation"
 	"github.com/starling-network/starling/node/rewards"
+	"github.com/starling-network/starling/node/runtime"
 	"github.com/starling-network/starling/p2p/blob"
 	"github.com/starling-network/starling/verify/exclusive"
 	"github.com/starling-network/starling/verify/reputation"
@@ -240,6 +241,14 @@ func (f *fake) ResumeOffers(_ context.Context, devices []string) error {
 func (f *fake) PriceOffer(_ context.Context, class market.Class, price market.Price) error {
 	f.own.State = fmt.Sprint(class, " ", price)
 	return f.err
+}
+
+func (f *fake) Images(context.Context) ([]api.ImageInfo, error) {
+	return []api.ImageInfo{{ID: "one", Public: true}}, f.err
+}
+
+func (f *fake) RemoveImage(_ context.Context, id string) error {
+	return map[string]error{"one": nil, "used": fmt.Errorf("%w: by a test", runtime.ErrImageUsed)}[id]
 }
 
 func (f *fake) PutBlob(_ context.Context, key string, r io.Reader) (string, int64, error) {

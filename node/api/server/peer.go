@@ -187,6 +187,23 @@ type Operator interface {
 	PriceOffer(ctx context.Context, class market.Class, price market.Price) error
 }
 
+// Shelf is the images that were brought for jobs of others and stay.
+type Shelf interface {
+	Images(ctx context.Context) ([]api.ImageInfo, error)
+	// RemoveImage removes an image that nothing uses.
+	RemoveImage(ctx context.Context, id string) error
+}
+
+// BindShelf binds the routes of the images that stay.
+func BindShelf(of Shelf) []route.Bound {
+	return []route.Bound{
+		api.ListImages.Bind(func(ctx context.Context, _ api.None) ([]api.ImageInfo, error) { return of.Images(ctx) }),
+		api.RemoveImage.Bind(func(ctx context.Context, q api.ByID) (none api.None, err error) {
+			return none, of.RemoveImage(ctx, q.ID)
+		}),
+	}
+}
+
 // BindOperator binds the routes of the peer's own offers. Each answers with the offers as they then are.
 func BindOperator(of Operator) []route.Bound {
 	then := func(err error) (api.OwnOffers, error) {

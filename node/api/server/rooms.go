@@ -35,6 +35,7 @@ type Rooms struct {
 	Blocks   Blocks
 	Market   Market
 	Operator Operator
+	Shelf    Shelf
 	Proofs   proofs.Proofs
 	Audits   proofs.Audits
 	Rewards  proofs.Rewards
@@ -48,7 +49,7 @@ func (r Rooms) Routes() []route.Bound {
 		BindJobs(r.Buyer), BindRecords(r.Buyer), BindClusters(r.Buyer), BindLifetimes(r.Buyer),
 		BindRemoval(r.Buyer, r.Files), BindPrograms(r.Buyer, r.Log), BindKeys(r.Buyer), BindBlobs(r.Files),
 		BindPeer(r.Peer), BindHealth(r.Healthy), BindBlocks(r.Blocks), BindMarket(r.Market),
-		BindOperator(r.Operator), proofs.Bind(r.Proofs), proofs.BindJobs(r.Buyer),
+		BindOperator(r.Operator), BindShelf(r.Shelf), proofs.Bind(r.Proofs), proofs.BindJobs(r.Buyer),
 		proofs.BindAudits(r.Audits), proofs.BindRewards(r.Rewards), BindMetrics(r.Metered),
 	)
 }

@@ -139,6 +139,8 @@ func callers(ctx context.Context, c route.Caller) map[string]func() error {
 	add(api.DrainOffers, func() error { return api.DrainOffers.Send(ctx, c, none) })
 	add(api.ResumeOffers, func() error { return api.ResumeOffers.Send(ctx, c, api.ResumeRequest{}) })
 	add(api.PriceOffer, func() error { return api.PriceOffer.Send(ctx, c, api.PriceRequest{}) })
+	add(api.ListImages, func() error { return api.ListImages.Send(ctx, c, none) })
+	add(api.RemoveImage, func() error { return api.RemoveImage.Send(ctx, c, api.ByID{ID: "used"}) })
 	add(api.ListProofs, func() error { return api.ListProofs.Send(ctx, c, api.ByKind{}) })
 	add(api.GetProof, func() error { return api.GetProof.Send(ctx, c, api.ByHash{Hash: sample().Hash()}) })
 	add(api.KeepProof, func() error { return api.KeepProof.Send(ctx, c, proof.File{}) })

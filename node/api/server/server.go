@@ -21,6 +21,7 @@ import (
 	"github.com/starling-network/starling/node/api/route"
 	"github.com/starling-network/starling/node/api/server/failure"
 	"github.com/starling-network/starling/node/buyer/record"
+	"github.com/starling-network/starling/node/wholefile"
 )
 
 const headerWait = 10 * time.Second
@@ -89,10 +90,7 @@ func Listen(addr, path string, access Access, routes []route.Bound, log *slog.Lo
 	ep.Token, ep.PID = s.token, os.Getpid()
 	b, err := json.Marshal(ep)
 	if err == nil {
-		tmp := path + ".new"
-		if err = os.WriteFile(tmp, b, 0o600); err == nil {
-			err = os.Rename(tmp, path)
-		}
+		err = wholefile.Write(path, b, 0o600)
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("writing %s: %w", filepath.Base(path), err), ln.Close())

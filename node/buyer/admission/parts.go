@@ -23,16 +23,16 @@ func (b Rules) withParts(spec job.Job, key string) (job.Job, error) {
 	}
 	text, err := b.manifest(digest, key)
 	if err != nil {
-		return spec, fmt.Errorf("%w: spec.image: %s: %w", record.ErrRefused, spec.Image, err)
+		return spec, fmt.Errorf("%w: %w: %s: %w", record.ErrRefused, record.ErrImage, spec.Image, err)
 	}
 	m, err := fetch.ReadManifest(text, runtime.MaxImageBytes)
 	if err != nil {
-		return spec, fmt.Errorf("%w: spec.image: %s: %w", record.ErrRefused, spec.Image, err)
+		return spec, fmt.Errorf("%w: %w: %s: %w", record.ErrRefused, record.ErrImage, spec.Image, err)
 	}
 	sizes := m.Sizes()
 	sizes[digest] = int64(len(text))
 	if spec, err = spec.WithImageParts(sizes); err != nil {
-		return spec, fmt.Errorf("%w: spec.image: %s: %w", record.ErrRefused, spec.Image, err)
+		return spec, fmt.Errorf("%w: %w: %s: %w", record.ErrRefused, record.ErrImage, spec.Image, err)
 	}
 	return spec, nil
 }

@@ -40,7 +40,7 @@ func (b Rules) Volumes(spec job.Job, key string, now time.Time) (_ job.Job, warn
 				"`starling volume create` makes one")
 		}
 		r := v.Ranks[0]
-		if r.State != record.RankRunning || r.Live.Phase != "running" {
+		if !r.Runs() {
 			return spec, "", refused(m.Name, "not ready: %s", v.Summary())
 		}
 		m.Lease, m.Provider = r.Lease, r.Provider

@@ -259,7 +259,7 @@ func (c *Office) write(
 		Runtime: spec.Runtime, Slots: slots, Ceiling: spec.Payment.MaxPrice,
 		Expires:  time.Now().Add(own.valid),
 		ReplyKey: c.Exchange.ReplyKey(own.nonce), Draw: draw, Shard: shard, Exclude: exclude, JobTerms: terms,
-		Egress: selection.Egress(spec), Nonce: own.nonce, Funds: own.funds,
+		Egress: selection.Egress(spec), Nonce: own.nonce, Funds: own.funds, Image: market.PrefixOf(spec.Image),
 	}
 	if o.Funds.IsZero() {
 		o.Funds = c.Wallet.Account()

@@ -88,7 +88,7 @@ func (c *Office) quoteOnce(
 			Units:    record.UnitsOf(q.Quote),
 			Provider: p, Region: string(q.Quote.Region), Price: q.Quote.Price, Leases: q.Quote.Leases, Route: q.Route,
 			Took:  q.Took,
-			Ranks: ranks[p], Misfit: misfit[p],
+			Ranks: ranks[p], Misfit: misfit[p], Ready: q.Offer.Ready.Has(o.Image),
 		})
 		cost, err := costOf(spec, c.Genesis.SlotMillis, slots, q.Quote.Price, ranks[p])
 		if err == nil {

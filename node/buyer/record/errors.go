@@ -5,6 +5,8 @@ import "errors"
 var (
 	// ErrRefused is returned for a job that cannot be taken; its text has the reason.
 	ErrRefused = errors.New("job refused")
+	// ErrImage is returned with ErrRefused for a job whose image has no known digest, or is not on this peer.
+	ErrImage = errors.New("spec.image")
 	// ErrFunds is returned for a job that is refused because its wallet cannot pay for it.
 	ErrFunds = errors.New("not enough funds")
 	// ErrNoJob is returned if a peer has no such job, or if the beginning of an id fits several.

@@ -44,6 +44,12 @@ type Rank struct {
 	Exclusive *Exclusive `json:"exclusive,omitempty"`
 }
 
+// Runs reports whether the rank's program runs, by the last report of its provider; not while it is paused.
+func (r Rank) Runs() bool { return r.State == RankRunning && r.Live.Phase == phaseRunning }
+
+// phaseRunning is Live.Phase while the program runs.
+const phaseRunning = "running"
+
 // RankState is where one rank of a job stands.
 type RankState string
 
@@ -181,7 +187,7 @@ func LiveOf(ex *nodepb.Execution) Live {
 	case ex.State == nodepb.ExecState_EXEC_STATE_PULLING:
 		l.Phase = "pulling"
 	case ex.State == nodepb.ExecState_EXEC_STATE_RUNNING:
-		l.Phase = "running"
+		l.Phase = phaseRunning
 	}
 	switch ex.Health {
 	case nodepb.Health_HEALTH_STARTING:

@@ -66,6 +66,7 @@ type QuotedOffer struct {
 	Route    string        `json:"route"`
 	Took     time.Duration `json:"took"`             // nanoseconds
 	Ranks    int           `json:"ranks"`            // of the job, if it were placed now
+	Ready    bool          `json:"ready,omitempty"`  // its offer names the job's image, which it need not download
 	Misfit   string        `json:"misfit,omitempty"` // why it would not be taken
 	Units    Units         `json:"units"`            // their kind
 }

@@ -158,14 +158,17 @@ func (j Job) overLimit(o market.Order, q exchange.Quoted) string {
 	return j.cfg.Limits.OverProvider(q.Quote.Provider, cost)
 }
 
-// reputationOf describes a provider's reputation at the time of a choice.
-func reputationOf(c *match.Candidate) string {
+// recordOf describes a provider at the time of a choice for an order: its reputation, and whether it has the image.
+func recordOf(c *match.Candidate, o market.Order) string {
 	text := fmt.Sprintf("reputation %.4f", float64(c.Reputation)/1e6)
 	switch {
 	case c.Newcomer:
 		text += ", a newcomer"
 	case c.Shunned:
 		text += ", shunned: taken after all others"
+	}
+	if c.Offer.Ready.Has(o.Image) {
+		text += "; has the image, by its offer"
 	}
 	return text
 }
@@ -211,7 +214,7 @@ func (j Job) Choose(
 	out := Choice{Spares: spares, Quotes: byKey}
 	records := map[sign.Key]string{}
 	for i := range candidates {
-		records[candidates[i].Offer.Provider] = reputationOf(&candidates[i])
+		records[candidates[i].Offer.Provider] = recordOf(&candidates[i], o)
 	}
 	for _, a := range picked {
 		rank := ranks[a.Rank]

@@ -17,6 +17,8 @@ import (
 	"github.com/starling-network/starling/node/config"
 	"github.com/starling-network/starling/node/entry"
 	"github.com/starling-network/starling/p2p"
+
+	"github.com/starling-network/starling/node/wholefile"
 )
 
 // Rhythm of the loop that keeps the client connected.
@@ -218,7 +220,7 @@ func (k *Keeper) remember() {
 	for _, c := range k.all {
 		all = append(all, c.known)
 	}
-	err := config.Replace(filepath.Join(k.home, FileEntries), encodeEntries(all))
+	err := wholefile.Write(filepath.Join(k.home, FileEntries), encodeEntries(all), 0o600)
 	k.mu.Unlock()
 	if err != nil {
 		k.log.Warn("entry peers not remembered", "err", err)

@@ -17,6 +17,7 @@ import (
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/client/entries"
 	"github.com/starling-network/starling/node/config"
+	"github.com/starling-network/starling/node/wholefile"
 	"github.com/starling-network/starling/p2p"
 )
 
@@ -100,7 +101,7 @@ func KeepGenesis(home string, g market.Genesis) error {
 	if err != nil {
 		return err
 	}
-	return config.Replace(filepath.Join(home, config.FileGenesis), append(b, '\n'))
+	return wholefile.Write(filepath.Join(home, config.FileGenesis), append(b, '\n'), 0o600)
 }
 
 // Lock locks the home for this process. It waits for a process that is just ending. Closing the file unlocks it.
@@ -176,7 +177,7 @@ func KeepPSK(home string, key *[32]byte) error {
 	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	if err := config.Replace(path, p2p.EncodePSK(*key)); err != nil {
+	if err := wholefile.Write(path, p2p.EncodePSK(*key), 0o600); err != nil {
 		return fmt.Errorf("keeping the pre-shared key: %w", err)
 	}
 	return nil

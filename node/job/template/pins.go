@@ -11,6 +11,7 @@ import (
 
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/jsonfile"
+	"github.com/starling-network/starling/node/wholefile"
 )
 
 const (
@@ -94,11 +95,7 @@ func (p Pins) Save(path string) error {
 	if old, err := os.ReadFile(path); err == nil && bytes.Equal(old, b) {
 		return nil
 	}
-	tmp := path + ".new"
-	if err = os.WriteFile(tmp, b, 0o600); err == nil {
-		err = os.Rename(tmp, path)
-	}
-	if err != nil {
+	if err := wholefile.Write(path, b, 0o600); err != nil {
 		return fmt.Errorf("writing accepted publishers: %w", err)
 	}
 	return nil

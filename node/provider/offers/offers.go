@@ -14,6 +14,7 @@ import (
 	ma "github.com/multiformats/go-multiaddr"
 
 	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/images"
 	"github.com/starling-network/starling/market/lease"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/journal"
@@ -45,6 +46,12 @@ type Provider interface {
 	Addrs() []ma.Multiaddr
 }
 
+// Images has the images that are here.
+type Images interface {
+	// Ready returns the images that offers may name, the most useful first. It does not wait.
+	Ready() []images.Prefix
+}
+
 // Publisher publishes offers.
 type Publisher interface {
 	// Offer publishes the signed offers, one for each class with units. Without offers it withdraws the published ones.
@@ -52,7 +59,7 @@ type Publisher interface {
 	Offer(ctx context.Context, offers []market.Offer, envelopes [][]byte) error
 }
 
-// Config is the configuration of a Board. All of it is required, but for the zero values of an offer's fields.
+// Config is the configuration of a Board. The rest is required, but for the zero values of an offer's fields.
 type Config struct {
 	Domain    sign.Domain
 	Key       sign.Signer
@@ -61,6 +68,7 @@ type Config struct {
 	Hours     policy.Hours
 	Template  market.Offer // the fields that are those of all offers
 	Provider  Provider
+	Images    Images // optional; if nil, no offer names images
 	Publisher Publisher
 	Log       *slog.Logger
 }
@@ -122,7 +130,20 @@ func (b *Board) draft(l policy.Lot, now time.Time) market.Offer {
 	})
 	p := b.cfg.Provider
 	o.Coordinate, o.NoClusters, o.Egress = p.Coordinate(), !p.Clusters(), p.Egress()
-	o.Addrs = Addrs(p.Addrs(), room(len(b.cfg.Lots))-o.Images.Size())
+	left := room(len(b.cfg.Lots)) - o.Images.Size()
+	o.Addrs = Addrs(p.Addrs(), left)
+	if b.cfg.Images == nil || l.Class == market.Disk {
+		return o
+	}
+	for _, a := range o.Addrs {
+		left -= addrSize(a)
+	}
+	all := b.cfg.Images.Ready()
+	most := images.MaxReady
+	for most > 0 && images.Size(most) > left {
+		most--
+	}
+	o.Ready = images.NewReady(all, most)
 	return o
 }
 
@@ -137,13 +158,16 @@ func room(lots int) int {
 func Addrs(all []ma.Multiaddr, room int) (out []string) {
 	for _, a := range all {
 		text := a.String()
-		if room -= len(text) + 3; len(out) == market.MaxAddrs || room < 0 {
+		if room -= addrSize(text); len(out) == market.MaxAddrs || room < 0 {
 			break
 		}
 		out = append(out, text)
 	}
 	return out
 }
+
+// addrSize is the size of an address in an offer, bytes.
+func addrSize(text string) int { return len(text) + 3 }
 
 // renew signs an offer of a lot under the next number of its class, which is journalled first. The caller has the turn.
 func (b *Board) renew(ctx context.Context, l policy.Lot) (Published, error) {
@@ -235,6 +259,7 @@ func stale(was, fresh market.Offer, now time.Time) bool {
 	return was.Units != fresh.Units || was.Total != fresh.Total || was.Price != fresh.Price ||
 		was.Proven != fresh.Proven || was.Proof != fresh.Proof || !slices.Equal(was.Addrs, fresh.Addrs) ||
 		was.NoClusters != fresh.NoClusters || moved(was.Coordinate, fresh.Coordinate) ||
+		len(was.Ready) == 0 && len(fresh.Ready) > 0 ||
 		was.Expires.Sub(now) <= validity/2
 }
 

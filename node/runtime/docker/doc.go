@@ -72,14 +72,16 @@
 //	            for any. Its own name is in /etc/hosts
 //	GPUs        a device request to NVIDIA's hook by UUID; without one NVIDIA_VISIBLE_DEVICES is "void", not the
 //	            image's; probes run on the same devices from outside the container, while its program is stopped
-//	image       by digest, for this machine, bounded; HEALTHCHECK, USER, ONBUILD and SHELL are ignored. The peer
+//	image       by digest, for this machine, bounded; HEALTHCHECK, USER, ONBUILD and SHELL are ignored: the program
+//	            has the user above and none of the image's groups. HOME is /tmp, and USER and LOGNAME are job,
+//	            unless the image's ENV or the spec sets them. WORKDIR holds, if others may enter it. The peer
 //	            downloads it (package fetch) and gives it to the engine as an archive, so the engine connects to no
 //	            address of the image
-//	disk of     images pulled for orders are in the repository starling.invalid/order. If the disk is fuller than
-//	the engine  Config.ImagesPercent, the least recently used are removed, but not images of containers or of the
-//	            last 15 minutes. Other images are not removed. A pull that would leave less than Config.FreeMiB is
-//	            refused before its layers are read, and again when their unpacked size is known, before the engine
-//	            unpacks them
+//	disk of     images brought for orders are in the repository starling.invalid/open, or, if they needed credentials
+//	the engine  or were pushed, in starling.invalid/order. If the disk is fuller than Config.ImagesPercent, the least
+//	            recently used are removed, but not images of containers or of the last 15 minutes. Other images are
+//	            not removed. A pull that would leave less than Config.FreeMiB is refused before its layers are read,
+//	            and again when their unpacked size is known, before the engine unpacks them
 //
 // # Other OCI runtimes
 //

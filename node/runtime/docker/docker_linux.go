@@ -31,6 +31,7 @@ type Runtime struct {
 	cfg      Config
 	engine   *engine.Engine
 	images   *images.Images
+	shelf    *shelf.Shelf
 	sandbox  *sandbox.Maker
 	sidecars *sidecar.Maker
 	gauges   *gauges.Gauges
@@ -53,6 +54,7 @@ var (
 	_ runtime.Loader   = (*Runtime)(nil)
 	_ runtime.Prober   = (*Runtime)(nil)
 	_ runtime.Volumer  = (*Runtime)(nil)
+	_ runtime.Shelver  = (*Runtime)(nil)
 
 	_ runtime.Networker = (*Runtime)(nil)
 )
@@ -102,7 +104,8 @@ func New(ctx context.Context, cfg Config) (*Runtime, error) {
 	})
 	k := newKeeper(e, cfg)
 	r := &Runtime{
-		cfg: cfg, engine: e, images: have, sandbox: made, sidecars: beside, gauges: gauges.New(cfg.GPU), keeper: k,
+		cfg: cfg, engine: e, images: have, shelf: kept, sandbox: made, sidecars: beside, gauges: gauges.New(cfg.GPU),
+		keeper:    k,
 		starter:   &starter{cfg: cfg, guard: binary, engine: e, sandbox: made, sidecars: beside, keeper: k},
 		recoverer: &recoverer{engine: e, sidecars: beside, grace: cfg.Grace, log: cfg.Logger},
 	}
@@ -233,6 +236,17 @@ func (r *Runtime) Load(
 	ctx context.Context, ref string, parts runtime.Parts, progress func(done, total int64),
 ) error {
 	return r.images.Load(ctx, ref, parts, progress)
+}
+
+// Shelved lists the images that were brought for executions. Peers that share the engine share them.
+func (r *Runtime) Shelved(ctx context.Context) ([]runtime.ShelvedImage, error) {
+	all, err := r.shelf.Shelved(ctx)
+	return all, r.engine.Explain(err)
+}
+
+// Unshelve removes an image that nothing uses.
+func (r *Runtime) Unshelve(ctx context.Context, id string) error {
+	return r.engine.Explain(r.shelf.Unshelve(ctx, id))
 }
 
 // MakeVolume makes dir a volume for the writable mounts of one execution. It returns runtime.ErrNoVolume if this

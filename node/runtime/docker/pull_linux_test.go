@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -130,6 +131,88 @@ func TestPullPrivate(t *testing.T) {
 	}
 }
 
+// TestAttackStrangersImage: of the images here, only those that their registry gave without credentials are open. An
+// image that needed a password runs for nobody else, although it is here and its digest is known; one that anybody may
+// have stays closed once a caller brought it with credentials.
+func TestAttackStrangersImage(t *testing.T) {
+	t.Parallel()
+	r := newRuntime(t, shared, nil)
+	auth := &runtime.RegistryAuth{Username: testengine.User, Password: testengine.Password}
+	own := func() testengine.File { return testengine.File{Path: "/own", Text: once("stranger's")} }
+	public, private := push(t, lab, "plain/one", nil, own()), push(t, lab, "private/one", nil, own())
+	given := push(t, lab, "plain/given", nil, own())
+	for ref, with := range map[string]*runtime.RegistryAuth{public: nil, private: auth, given: auth} {
+		if err := r.Pull(t.Context(), ref, with, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := r.Pull(t.Context(), private, nil, nil); !errors.Is(err, runtime.ErrCredentials) {
+		t.Errorf("without credentials: %v", err)
+	}
+	wrong := &runtime.RegistryAuth{Username: testengine.User, Password: "wrong"}
+	if err := r.Pull(t.Context(), private, wrong, nil); !errors.Is(err, runtime.ErrCredentials) {
+		t.Errorf("with another's: %v", err)
+	}
+	for ref, with := range map[string]*runtime.RegistryAuth{private: auth, given: nil, public: auth} {
+		if err := r.Pull(t.Context(), ref, with, nil); err != nil {
+			t.Errorf("again: %v", err)
+		}
+	}
+	all, err := r.Shelved(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for ref, open := range map[string]bool{public: true, private: false, given: false} {
+		_, digest, _ := strings.Cut(ref, "@")
+		at := slices.IndexFunc(all, func(i runtime.ShelvedImage) bool { return i.Digest == digest })
+		if at < 0 || all[at].Open != open || all[at].Size == 0 || time.Since(all[at].Used) > time.Hour {
+			t.Errorf("%s: want open %v, got %+v", ref, open, all)
+		}
+	}
+}
+
+// An image that was used a while ago can be removed, and neither one of a container nor one that was just pulled.
+func TestUnshelve(t *testing.T) {
+	t.Parallel()
+	r := newRuntime(t, shared, nil)
+	own := func() testengine.File { return testengine.File{Path: "/own", Text: once("unshelved")} }
+	held, free := pulled(t, r, "unshelve/one", nil, own()), pulled(t, r, "unshelve/one", nil, own())
+	start(t, r, spec(t, held, "polite"))
+	tags, ids := map[string]string{}, map[string]string{}
+	for _, ref := range []string{held, free} {
+		name, err := images.Canonical(ref)
+		if err != nil {
+			t.Fatal(err)
+		}
+		tags[ref] = shelf.OpenTag(name)
+		ids[ref] = shelf.ID(tags[ref])
+	}
+	for _, ref := range []string{held, free} {
+		if err := r.Unshelve(t.Context(), ids[ref]); !errors.Is(err, runtime.ErrImageUsed) {
+			t.Errorf("after its use: %v", err)
+		}
+	}
+	for _, id := range []string{"", "alpine:latest", shelf.Repositories, tags[free], ids[free] + "0"} {
+		if err := r.Unshelve(t.Context(), id); !errors.Is(err, runtime.ErrNoImage) {
+			t.Errorf("%q: %v", id, err)
+		}
+	}
+	old := &smallDisk{Store: images.OnEngine(r.engine),
+		ages: map[string]time.Duration{tags[held]: time.Hour, tags[free]: time.Hour}}
+	reader, err := fetch.New(r.cfg.Registries)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.shelf = shelf.New(old, 0, 100, r.cfg.Logger)
+	r.images = images.New(r.engine, reader, r.shelf, int64(r.cfg.MaxImageMiB)<<20)
+	if err := r.Unshelve(t.Context(), ids[held]); !errors.Is(err, runtime.ErrImageUsed) || !r.HasImage(t.Context(), held) {
+		t.Errorf("the image of a container: %v", err)
+	}
+	if err := r.Unshelve(t.Context(), ids[free]); err != nil || r.HasImage(t.Context(), free) {
+		t.Errorf("an unused image: %v", err)
+	}
+}
+
 // An image's name and what its registry refers to lead nowhere inside: neither the peer nor its engine calls any address there.
 func TestAttackImageReachesMachine(t *testing.T) {
 	t.Parallel()
@@ -229,7 +312,7 @@ func TestAttackImagesFillTheDisk(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		ages[shelf.Tag(name)] = time.Duration(4-i) * time.Hour
+		ages[shelf.OpenTag(name)] = time.Duration(4-i) * time.Hour
 	}
 	reader, err := fetch.New(r.cfg.Registries)
 	if err != nil {

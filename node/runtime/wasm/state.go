@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/starling-network/starling/node/runtime"
+	"github.com/starling-network/starling/node/wholefile"
 )
 
 // Files of an execution's directory; see the package comment.
@@ -141,11 +142,7 @@ func writeState(dir, name string, v any) error {
 	if err != nil {
 		return fmt.Errorf("encoding %s: %w", name, err)
 	}
-	tmp := filepath.Join(dir, fmt.Sprintf(".%s.%d", name, os.Getpid()))
-	if err := os.WriteFile(tmp, b, 0o600); err != nil {
-		return fmt.Errorf("writing %s: %w", name, err)
-	}
-	if err := os.Rename(tmp, filepath.Join(dir, name)); err != nil {
+	if err := wholefile.Write(filepath.Join(dir, name), b, 0o600); err != nil {
 		return fmt.Errorf("writing %s: %w", name, err)
 	}
 	return nil

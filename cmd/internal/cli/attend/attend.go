@@ -84,9 +84,7 @@ func await(a *cli.App, ctx context.Context, c *api.Client, g market.Genesis, j r
 }
 
 // runs reports whether the program of rank 0 runs.
-func runs(j record.Job) bool {
-	return j.Ranks[0].State == record.RankRunning && j.Ranks[0].Live.Phase == "running"
-}
+func runs(j record.Job) bool { return j.Ranks[0].Runs() }
 
 func over(j record.Job) bool {
 	_, over := j.Result()

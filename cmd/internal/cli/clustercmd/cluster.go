@@ -149,7 +149,7 @@ func ready(j record.Job) bool {
 // running counts the members with a running program.
 func running(j record.Job) (n int) {
 	for _, r := range j.Ranks {
-		if r.State == record.RankRunning && r.Live.Phase == "running" {
+		if r.Runs() {
 			n++
 		}
 	}

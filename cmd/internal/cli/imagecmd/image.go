@@ -1,5 +1,5 @@
-// Package imagecmd has the commands on container images that no registry has: it stores images of the user's container
-// engine, or of an archive, on the peer, from where providers get them.
+// Package imagecmd has the commands on container images. It stores images that no registry has, of the user's container
+// engine or of an archive, on the peer, from where providers get them. It lists and removes the images of a provider.
 //
 //	docker save, archive ──▶ layers, compressed, while they are read ──▶ the peer's blobs, unless they are there
 //	                    └──▶ configuration, and a manifest made here ──▶ the image's digest
@@ -21,11 +21,13 @@ import (
 func NewImage(a *cli.App) *cobra.Command {
 	return cli.Noun(cli.GroupJobs, &cobra.Command{
 		Use:   "image",
-		Short: "Store container images on the peer",
+		Short: "Store, list and remove container images",
 		Long: `Stores container images that no registry has on the peer. Providers of a job get them from there, and
-only they: the image needs no registry and is not published.`,
-		Example: `  starling image push app:dev`,
-	}, newPush(a))
+only they: the image needs no registry and is not published. On a peer that sells, lists and removes the images that
+were brought for jobs of others.`,
+		Example: `  starling image push app:dev
+  starling image ls`,
+	}, newPush(a), newLs(a), newRm(a))
 }
 
 func newPush(a *cli.App) *cobra.Command {

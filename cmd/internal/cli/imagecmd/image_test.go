@@ -27,6 +27,7 @@ import (
 
 	"github.com/starling-network/starling/cmd/internal/cli"
 	"github.com/starling-network/starling/cmd/internal/cli/clitest"
+	"github.com/starling-network/starling/node/api"
 	"github.com/starling-network/starling/node/buyer/record"
 	"github.com/starling-network/starling/node/job"
 	"github.com/starling-network/starling/node/runtime"
@@ -352,7 +353,7 @@ func TestLocalImage(t *testing.T) {
 	}}
 	c, err := a.Client()
 	f.must(err)
-	absent := errors.New("job refused: spec.image: app:dev: not found in the registry")
+	absent := &api.Error{Code: api.CodeNoImage, Message: "job refused: spec.image: app:dev: not found in the registry"}
 	for name, x := range map[string]struct {
 		spec    job.Job
 		refusal error
@@ -363,7 +364,7 @@ func TestLocalImage(t *testing.T) {
 		"another refusal": {job.Job{Image: "app:dev"}, errors.New("job refused: spec.count: too many"), false},
 		"credentials":     {job.Job{Image: "app:dev", Registry: &job.Registry{Docker: true}}, absent, false},
 		"a pushed image that is gone": {job.Job{Image: "pushed.invalid/app:dev@sha256:" + strings.Repeat("0a", 32)},
-			errors.New("job refused: spec.image: the image is not on this peer"), false},
+			&api.Error{Code: api.CodeNoImage, Message: "job refused: spec.image: the image is not on this peer"}, false},
 		"a module": {job.Job{Module: "app.wasm"}, absent, false},
 	} {
 		spec, err := LocalImage(t.Context(), a, c, x.spec, x.refusal)

@@ -2,14 +2,13 @@ package imagecmd
 
 import (
 	"context"
-	"strings"
+	"errors"
 
 	"github.com/starling-network/starling/cmd/internal/cli"
 	"github.com/starling-network/starling/cmd/internal/cli/jobcmd/userdocker"
 	"github.com/starling-network/starling/market/images"
 	"github.com/starling-network/starling/node/api"
 	"github.com/starling-network/starling/node/job"
-	"github.com/starling-network/starling/node/runtime"
 	"github.com/starling-network/starling/p2p/stream"
 )
 
@@ -38,13 +37,19 @@ func NoImage(spec job.Job, err error) error {
 	if !unresolved(spec, err) {
 		return err
 	}
-	refused := strings.Contains(err.Error(), runtime.ErrCredentials.Error())
+	refused := has(err, api.CodeImageAuth)
 	return cli.WithHint(err, "%s", userdocker.Hint(spec.Image, refused))
 }
 
 // unresolved reports whether a peer refused a job because it found no image under the job's name.
 func unresolved(spec job.Job, refusal error) bool {
-	return spec.Image != "" && strings.Contains(refusal.Error(), "spec.image: ")
+	return spec.Image != "" && (has(refusal, api.CodeNoImage) || has(refusal, api.CodeImageAuth))
+}
+
+// has reports whether an error is an answer of the peer with a code.
+func has(err error, code string) bool {
+	answer, ok := errors.AsType[*api.Error](err)
+	return ok && answer.Code == code
 }
 
 // Login returns the credentials of the user's docker for the registry of an image.

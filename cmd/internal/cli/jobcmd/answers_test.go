@@ -416,12 +416,12 @@ func TestQuote(t *testing.T) {
 	t.Parallel()
 	q := record.Quotation{Places: true, Cost: 50_000, MaxCost: 100_000, Lamports: record.Lamports{Fees: 5000, Most: 9000, Rent: 7000},
 		Quotes: []record.QuotedOffer{{Provider: sign.Key{1}, Region: "eu\x1b", Price: 40_000, Leases: 3, Route: "direct", Took: 5 * time.Millisecond, Ranks: 2,
-			Units: record.Units{Class: "cpu"}}, {Provider: sign.Key{2}, Route: "gossip", Misfit: "too dear"}},
+			Ready: true, Units: record.Units{Class: "cpu"}}, {Provider: sign.Key{2}, Route: "gossip", Misfit: "too dear"}},
 		Declined: []record.Declined{{Provider: sign.Key{3}, Reason: "full\nof work"}}}
 	p := answering(t, clitest.Answers{"POST /v1/quotes": &q})
 	path := p.File(t, "job.yaml", jobFile)
 	p.CLI(t, "quote", path).Want(t, cli.ExitOK, `^job +words$`, `^budget +0\.1`,
-		`^`+sign.Key{1}.Short()+` +cpu +eu +0\.04 STAR +3 +direct in 5ms +2 *$`, `^`+sign.Key{2}.Short()+` .* - +too dear$`,
+		`^`+sign.Key{1}.Short()+` +cpu +eu +0\.04 STAR +3 +direct in 5ms +2 +has the image$`, `^`+sign.Key{2}.Short()+` .* - +too dear$`,
 		`^`+sign.Key{3}.Short()+` .* full of work$`, `^2 ranks for 1h0m0s would cost 0\.05 STAR, at most 0\.10 STAR$`,
 		`^and of the peer's SOL about 0\.000005 for fees, at most 0\.000009 if priority fees rise, and 0\.000007 for rent, which is refunded$`)
 	p.CLI(t, "quote", path, "--count", "3").Want(t, cli.ExitUsage, `^starling: job flags cannot be combined with a job file: set them in the file$`)
@@ -446,7 +446,7 @@ func TestQuoteImage(t *testing.T) {
 		}
 	}
 	p.CLI(t, "run", "--dry-run", "--max-price", "1", "ghcr.io/acme/train:v1").Want(t, cli.ExitOK, `^image ghcr\.io/acme/train:v1 is `+digest+` now$`)
-	refusal := &api.Error{Status: http.StatusBadRequest, Code: "refused", Message: "job refused: spec.image: app:1: not found in the registry"}
+	refusal := &api.Error{Status: http.StatusBadRequest, Code: api.CodeNoImage, Message: "job refused: spec.image: app:1: not found in the registry"}
 	p = answering(t, clitest.Answers{"POST /v1/quotes": refusal})
 	p.CLI(t, "quote", "--max-price", "1", "app:1").Want(t, cli.ExitUsage, `spec\.image`, `^hint: .*starling image push`)
 }

@@ -111,6 +111,9 @@ func quoteTable(t *cli.Table, g market.Genesis, spec job.Job, q record.Quotation
 	t.Row("PROVIDER", "UNITS", "REGION", "PRICE", "ROOM", "ROUTE", "RANKS", "DETAIL")
 	for _, o := range q.Quotes {
 		ranks, detail := "-", o.Misfit
+		if detail == "" && o.Ready {
+			detail = "has the image"
+		}
 		if o.Ranks > 0 {
 			ranks = fmt.Sprint(o.Ranks)
 		}

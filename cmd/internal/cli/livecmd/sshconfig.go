@@ -18,6 +18,7 @@ import (
 
 	"github.com/starling-network/starling/cmd/internal/cli"
 	"github.com/starling-network/starling/node/api"
+	"github.com/starling-network/starling/node/wholefile"
 )
 
 const (
@@ -64,7 +65,7 @@ func loadHostKey(dir string) (ssh.Signer, error) {
 	if b, err := os.ReadFile(known); err == nil && bytes.Equal(b, line) {
 		return key, nil
 	}
-	return key, writeWhole(known, line)
+	return key, wholefile.Write(known, line, 0o600)
 }
 
 // makeHostKey makes a key, unless another process makes one at the same time.
@@ -99,19 +100,6 @@ func written(path string, b []byte) (tmp string, err error) {
 		os.Remove(f.Name())
 	}
 	return f.Name(), err
-}
-
-// writeWhole replaces a file as a whole.
-func writeWhole(path string, b []byte) error {
-	tmp, err := written(path, b)
-	if err != nil {
-		return err
-	}
-	if err := os.Rename(tmp, path); err != nil {
-		os.Remove(tmp)
-		return err
-	}
-	return nil
 }
 
 // option is one option of ssh.
@@ -239,7 +227,7 @@ func keepEntries(path, text string, over func(block string) bool) error {
 			kept += b
 		}
 	}
-	return writeWhole(path, []byte(kept+text))
+	return wholefile.Write(path, []byte(kept+text), 0o600)
 }
 
 // blocks splits a file of entries before each Host line.
@@ -278,5 +266,5 @@ func keepInclude(path string) error {
 			break
 		}
 	}
-	return writeWhole(path, append([]byte(includeLine+"\n\n"), old...))
+	return wholefile.Write(path, append([]byte(includeLine+"\n\n"), old...), 0o600)
 }

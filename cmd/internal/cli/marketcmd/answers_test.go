@@ -13,6 +13,7 @@ import (
 	"github.com/starling-network/starling/cmd/internal/cli/clitest"
 	"github.com/starling-network/starling/cmd/internal/cli/marketcmd"
 	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/images"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/api"
 )
@@ -68,13 +69,14 @@ func TestOffersTable(t *testing.T) {
 	hostile := api.OfferInfo{Provider: sign.Key{1}, Class: "gpu/h100", Model: "H100\x1b[2J\nPROVIDER\tyes", Region: "eu\u009b1m",
 		Free: 1, Total: 4294967295, Price: 1_500_000, Runtimes: []string{"container", "wasm\r"}, Egress: market.EgressInternet,
 		PerUnit: market.Resources{MilliCPU: 1000, MemoryMiB: 2048, DiskMiB: 10, VRAMMiB: 81920}, Answered: true, RTT: 3.14159,
-		Simulated: true, Expires: time.Now().Add(-time.Hour), Proven: 3, Checked: 2, Doubt: "none"}
+		Simulated: true, Expires: time.Now().Add(-time.Hour), Proven: 3, Checked: 2, Doubt: "none",
+		Ready: images.Ready{{1}, {2}}}
 	plain := api.OfferInfo{Provider: sign.Key{2}, Class: "gpu/l40s", Price: 2_000_000, Expires: time.Now().Add(90*time.Minute - time.Second)}
 	p := clitest.NewAnswering(t, commands, audited(), clitest.Answers{"GET /v1/offers": []api.OfferInfo{plain, hostile}})
 	r := p.CLI(t, "offers", "--class", "gpu").Want(t, cli.ExitOK,
 		`^`+sign.Key{1}.Short()+` +gpu/h100 +H100 \[2J PROVIDER yes \(simulated\) +eu 1m +1/4294967295 +1000m CPU 2048MiB mem 10MiB `+
-			`disk 81920MiB VRAM +1\.50 STAR +3\.1ms +yes +in 0s +2/3 +container,wasm +internet$`,
-		`^`+sign.Key{2}.Short()+` +gpu/l40s +- +0/0 +0m CPU 0MiB mem 0MiB disk +2\.00 STAR +- +no +in 89m +0/0 as gpu +none$`)
+			`disk 81920MiB VRAM +1\.50 STAR +3\.1ms +yes +in 0s +2/3 +container,wasm +internet +2$`,
+		`^`+sign.Key{2}.Short()+` +gpu/l40s +- +0/0 +0m CPU 0MiB mem 0MiB disk +2\.00 STAR +- +no +in 89m +0/0 as gpu +none +0$`)
 	if n := strings.Count(r.Out, "\n"); n != 3 || strings.ContainsAny(r.Out, "\x1b\r\u009b") {
 		t.Errorf("%d lines, want 3 without control characters: %q", n, r.Out)
 	}
@@ -82,7 +84,7 @@ func TestOffersTable(t *testing.T) {
 		t.Errorf("asked for %q", asked)
 	}
 	unaudited := clitest.NewAnswering(t, commands, clitest.Network, clitest.Answers{"GET /v1/offers": []api.OfferInfo{plain}})
-	unaudited.CLI(t, "offers").Want(t, cli.ExitOK, `EXPIRES +RUNS +OUTSIDE$`).Not(t, `PROVEN`)
+	unaudited.CLI(t, "offers").Want(t, cli.ExitOK, `EXPIRES +RUNS +OUTSIDE +IMAGES$`).Not(t, `PROVEN`)
 }
 
 // Nothing found is explained where the peer is alone, and nowhere else.

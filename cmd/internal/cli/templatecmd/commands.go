@@ -15,6 +15,7 @@ import (
 	"github.com/starling-network/starling/node/config"
 	"github.com/starling-network/starling/node/job/jobfile"
 	"github.com/starling-network/starling/node/job/template"
+	"github.com/starling-network/starling/node/wholefile"
 )
 
 // listed is a template in a list.
@@ -322,9 +323,5 @@ func publish(a *cli.App, dir string, from []string) (template.Index, error) {
 			return none, err
 		}
 	}
-	tmp := file + ".new"
-	if err := os.WriteFile(tmp, i.Marshal(), 0o644); err != nil {
-		return i, err
-	}
-	return i, os.Rename(tmp, file)
+	return i, wholefile.Write(file, i.Marshal(), 0o644)
 }

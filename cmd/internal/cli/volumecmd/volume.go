@@ -34,13 +34,16 @@ func NewVolume(a *cli.App) *cobra.Command {
 		Long: `A volume is a directory on one provider that outlives jobs, for a paid time. It is rented in units of
 10 GiB, metered and paid like a job, and starling ps lists it as one. Jobs find it by starling run --volume NAME:/PATH,
 or volumes in a job file; they run at the volume's provider alone. One program at a time writes to a volume, others can
-read it (NAME:/PATH:ro). When its time ends, programs that use it are stopped, and its files are removed.
+read it (NAME:/PATH:ro). When its time ends, programs that use it are stopped, and its files are removed. To copy files
+into it or out of it, run a container that has it and waits, and use scp, sftp or rsync by starling ssh --config.
 
 Nobody proves that a provider keeps a volume's files, or that it does not read them: keep other copies, and encrypt
 secrets. The peer that created a volume pays for it. If that peer is away for longer than a payment interval, the
 volume ends, unless it was created with -d: then three other peers pay meanwhile, from its deposit.`,
 		Example: `  starling volume create data --size 20Gi --for 7d --with cpu --max-price 0.0002
   starling run --volume data:/data --max-price 0.05 train.wasm
+  starling run -d -it --volume data:/data --max-price 0.05 python:3.12   # then starling ssh --config --write ID,
+  scp model.bin starling-ID:/data/                                       # and scp
   starling volume ls
   starling volume extend data 2d
   starling volume rm data`,
@@ -83,7 +86,7 @@ by --with, or choose the provider.`,
 		if err != nil {
 			return err
 		}
-		if j, err = ready(c.Context(), client, j.ID); err != nil {
+		if j, err = ready(a, c.Context(), client, g, j); err != nil {
 			return err
 		}
 		return a.Show(j, func(t *cli.Table) { table(t, g, []record.Job{j}, nil) })
@@ -162,28 +165,18 @@ func duration(text string) (time.Duration, error) {
 	return d, nil
 }
 
-// readyEvery is the interval between two reads of a volume that is not ready.
-const readyEvery = 200 * time.Millisecond
-
 // ready waits until a volume can be used, and returns an error if it ends before.
-func ready(ctx context.Context, client *api.Client, id string) (record.Job, error) {
-	for {
-		j, err := api.GetJob.Call(ctx, client, api.ByID{ID: id})
-		switch _, over := j.Result(); {
-		case err != nil:
-			return j, err
-		case over:
-			return j, &cli.Error{Code: cli.ExitNoMatch, Err: fmt.Errorf("volume %s was not made: %s", j.Spec.Name,
-				j.Reason)}
-		case len(j.Ranks) == 1 && j.Ranks[0].Live.Phase == "running":
-			return j, nil
-		}
-		select {
-		case <-ctx.Done():
-			return j, ctx.Err()
-		case <-time.After(readyEvery):
-		}
+func ready(
+	a *cli.App, ctx context.Context, client *api.Client, g market.Genesis, j record.Job,
+) (record.Job, error) {
+	over := func(j record.Job) bool { _, over := j.Result(); return over }
+	j, err := jobcmd.Watch(a, ctx, client, g, j, func(j record.Job) bool {
+		return over(j) || len(j.Ranks) == 1 && j.Ranks[0].Runs()
+	})
+	if err == nil && over(j) {
+		err = &cli.Error{Code: cli.ExitNoMatch, Err: fmt.Errorf("volume %s was not made: %s", j.Spec.Name, j.Reason)}
 	}
+	return j, err
 }
 
 func newLs(a *cli.App) *cobra.Command {

@@ -2,6 +2,7 @@ package volumecmd
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -84,7 +85,11 @@ func TestCommands(t *testing.T) {
 			}
 			_ = json.NewEncoder(w).Encode(sold[r.URL.Query().Get("class")])
 		}),
-		"POST /v1/jobs":          one,
+		"POST /v1/jobs": one,
+		"GET /v1/jobs/{id}/events": http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			b, _ := json.Marshal(one)
+			fmt.Fprintf(w, "event: job\ndata: %s\n\n", b)
+		}),
 		"GET /v1/jobs/jdata0001": one, "GET /v1/jobs/jprogram1": program,
 		"GET /v1/jobs/jnone":             &api.Error{Status: http.StatusNotFound, Code: "no_job", Message: "none"},
 		"GET /v1/jobs/none":              &api.Error{Status: http.StatusNotFound, Code: "no_job", Message: "none"},

@@ -16,6 +16,7 @@ import (
 	"github.com/starling-network/starling/node/live"
 	"github.com/starling-network/starling/node/proof"
 	"github.com/starling-network/starling/node/proof/notices"
+	"github.com/starling-network/starling/node/runtime"
 	"github.com/starling-network/starling/node/slots"
 	"github.com/starling-network/starling/node/store"
 	"github.com/starling-network/starling/p2p/blob"
@@ -57,6 +58,10 @@ var own = []class{
 }
 
 var others = []class{
+	{[]error{runtime.ErrNoImage}, http.StatusNotFound, "not_found", "`starling image ls` lists the images"},
+	{[]error{runtime.ErrImageUsed}, http.StatusConflict, "in_use", "`starling image ls` shows the uses"},
+	{[]error{runtime.ErrCredentials}, http.StatusUnprocessableEntity, api.CodeImageAuth, ""},
+	{[]error{record.ErrImage}, http.StatusUnprocessableEntity, api.CodeNoImage, ""},
 	{[]error{stream.ErrUnreachable, live.ErrCut}, http.StatusBadGateway, api.CodeUnreachable, api.HintAway},
 	{[]error{blob.ErrNotFound}, http.StatusNotFound, "not_found", ""},
 	{[]error{blob.ErrBadCID}, http.StatusBadRequest, "bad_cid", ""},

@@ -1,6 +1,7 @@
 package images
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"path"
@@ -29,7 +30,8 @@ type Config struct {
 	User                 string // as the image names it; "" is root
 	Volumes              []string
 
-	shelf string    // its name on the shelf; "" if it was not pulled for an order
+	shelf string    // its name on the shelf; "" if it was not brought for an order
+	guard bool      // it needs credentials
 	used  time.Time // last use, according to the shelf
 }
 
@@ -92,6 +94,7 @@ func (m *Images) Config(ctx context.Context, ref string) (Config, error) {
 	}
 	if c.shelf = tag; tag != "" {
 		c.used = found.Metadata.LastTagTime
+		c.guard = !shelf.IsOpen(tag) && !images.IsPushed(name)
 	}
 	return c, nil
 }
@@ -99,16 +102,18 @@ func (m *Images) Config(ctx context.Context, ref string) (Config, error) {
 // inspect finds an image on the shelf, or an image that the engine has under that digest, for example after a pull by
 // its operator. A pushed image is only on the shelf.
 func (m *Images) inspect(ctx context.Context, name string) (found image.InspectResponse, tag string, err error) {
-	tag = shelf.Tag(name)
-	if found, err = m.engine.ImageInspect(ctx, tag); engine.Absent(err) && !images.IsPushed(name) {
-		tag = ""
-		found, err = m.engine.ImageInspect(ctx, name)
+	tags := []string{shelf.OpenTag(name), shelf.Tag(name), ""}
+	if images.IsPushed(name) {
+		tags = tags[1:2]
 	}
-	if engine.Absent(err) {
-		return found, "", &runtime.Failure{Class: runtime.ErrBadImage,
-			Advice: "not on this machine: pull the image first"}
+	for _, tag = range tags {
+		found, err = m.engine.ImageInspect(ctx, cmp.Or(tag, name))
+		if !engine.Absent(err) {
+			return found, tag, m.engine.Explain(err)
+		}
 	}
-	return found, tag, m.engine.Explain(err)
+	return found, "", &runtime.Failure{Class: runtime.ErrBadImage,
+		Advice: "not on this machine: pull the image first"}
 }
 
 // checkImage checks that a container can be made of an image's configuration. Its errors are for the author of the

@@ -21,11 +21,12 @@ import (
 type opening func(ctx context.Context, name string) (*fetch.Image, error)
 
 // Pull downloads the image from its registry (package fetch) and gives it to the engine, which downloads nothing
-// itself. Bytes are compressed ones.
+// itself. Bytes are compressed ones. Of an image that was pulled with credentials it reads the manifest each time: who
+// knows an image's digest may not run it for that.
 func (m *Images) Pull(
 	ctx context.Context, ref string, auth *runtime.RegistryAuth, progress func(done, total int64),
 ) error {
-	return m.bring(ctx, ref, progress, func(ctx context.Context, name string) (*fetch.Image, error) {
+	return m.bring(ctx, ref, progress, auth == nil, func(ctx context.Context, name string) (*fetch.Image, error) {
 		return m.fetch.Open(ctx, name, auth, m.engine.Platform, m.max)
 	})
 }
@@ -34,18 +35,21 @@ func (m *Images) Pull(
 func (m *Images) Load(
 	ctx context.Context, ref string, parts runtime.Parts, progress func(done, total int64),
 ) error {
-	return m.bring(ctx, ref, progress, func(ctx context.Context, name string) (*fetch.Image, error) {
+	return m.bring(ctx, ref, progress, false, func(ctx context.Context, name string) (*fetch.Image, error) {
 		return fetch.OpenParts(ctx, name, parts, m.max)
 	})
 }
 
-// bring gives an image to the engine unless the engine has it. One caller at a time does so.
-func (m *Images) bring(ctx context.Context, ref string, progress func(done, total int64), open opening) error {
+// bring gives an image to the engine unless the engine has it. One caller at a time does so. With anyone set, no
+// credentials are used.
+func (m *Images) bring(
+	ctx context.Context, ref string, progress func(done, total int64), anyone bool, open opening,
+) error {
 	name, err := Canonical(ref)
 	if err != nil {
 		return err
 	}
-	if img, err := m.Config(ctx, ref); err == nil {
+	if img, err := m.Config(ctx, ref); err == nil && !img.guard {
 		m.Use(ctx, img)
 		return nil
 	}
@@ -54,10 +58,17 @@ func (m *Images) bring(ctx context.Context, ref string, progress func(done, tota
 		return err
 	}
 	defer done()
-	if m.Has(ctx, ref) { // another caller has brought it
-		return nil
+	tag := shelf.Tag(name)
+	if anyone {
+		tag = shelf.OpenTag(name)
 	}
-	err = m.take(ctx, name, progress, open)
+	switch img, found := m.Config(ctx, ref); {
+	case found == nil && img.guard:
+		err = m.again(ctx, name, img, open)
+	case found == nil: // another caller has brought it
+	default:
+		err = m.take(ctx, name, tag, progress, open)
+	}
 	var f *runtime.Failure
 	switch {
 	case errors.As(err, &f):
@@ -68,7 +79,20 @@ func (m *Images) bring(ctx context.Context, ref string, progress func(done, tota
 	return nil
 }
 
-func (m *Images) take(ctx context.Context, name string, progress func(done, total int64), open opening) error {
+// again uses an image that was pulled with credentials, if the registry gives it to this caller too.
+func (m *Images) again(ctx context.Context, name string, img Config, open opening) error {
+	is, err := open(ctx, name)
+	if err != nil {
+		return err
+	}
+	is.Close()
+	m.Use(ctx, img)
+	return nil
+}
+
+func (m *Images) take(
+	ctx context.Context, name, tag string, progress func(done, total int64), open opening,
+) error {
 	img, err := open(ctx, name)
 	if err != nil {
 		return err
@@ -83,7 +107,6 @@ func (m *Images) take(ctx context.Context, name string, progress func(done, tota
 		return err
 	}
 	defer room.End(context.WithoutCancel(ctx))
-	tag := shelf.Tag(name)
 	if err := m.load(ctx, func(ctx context.Context, w io.Writer) error {
 		become := func(unpacked int64) error { return room.Become(ctx, unpacked) }
 		return img.Write(ctx, w, tag, m.max, progress, become)

@@ -2,13 +2,16 @@ package images
 
 import (
 	"context"
-	"strings"
+	"fmt"
 	"time"
 
+	"github.com/containerd/errdefs"
+	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/filters"
 	"github.com/docker/docker/api/types/image"
 	"golang.org/x/sys/unix"
 
+	"github.com/starling-network/starling/node/runtime"
 	"github.com/starling-network/starling/node/runtime/docker/engine"
 	"github.com/starling-network/starling/node/runtime/docker/shelf"
 )
@@ -28,28 +31,48 @@ func (s shelved) Usage() (free, size int64, ok bool) {
 }
 
 func (s shelved) List(ctx context.Context) ([]shelf.Shelved, error) {
-	ours := filters.NewArgs(filters.Arg("reference", shelf.Repository))
+	ours := filters.NewArgs(filters.Arg("reference", shelf.Repositories))
 	found, err := s.e.ImageList(ctx, image.ListOptions{Filters: ours})
+	if err != nil || len(found) == 0 {
+		return nil, err
+	}
+	used, err := s.inUse(ctx)
+	if err != nil {
+		return nil, err
+	}
 	var all []shelf.Shelved
 	for _, i := range found {
 		for _, tag := range i.RepoTags {
-			if !strings.HasPrefix(tag, shelf.Repository+":") {
+			if !shelf.Has(tag) {
 				continue
 			}
 			if found, err := s.e.ImageInspect(ctx, tag); err == nil {
-				used := found.Metadata.LastTagTime
-				if used.IsZero() { // an engine notes it just after the name
-					used = time.Now()
+				last := found.Metadata.LastTagTime
+				if last.IsZero() { // an engine notes it just after the name
+					last = time.Now()
 				}
-				all = append(all, shelf.Shelved{Tag: tag, Used: used})
+				all = append(all, shelf.Shelved{Tag: tag, Used: last, Size: found.Size, InUse: used[found.ID]})
 			}
 		}
 	}
-	return all, err
+	return all, nil
+}
+
+// inUse returns the IDs of the images that containers are made of.
+func (s shelved) inUse(ctx context.Context) (map[string]bool, error) {
+	made, err := s.e.ContainerList(ctx, container.ListOptions{All: true})
+	used := map[string]bool{}
+	for _, c := range made {
+		used[c.ImageID] = true
+	}
+	return used, err
 }
 
 func (s shelved) Remove(ctx context.Context, tag string) error {
 	_, err := s.e.ImageRemove(ctx, tag, image.RemoveOptions{PruneChildren: true})
+	if errdefs.IsConflict(err) {
+		return fmt.Errorf("%w: %w", runtime.ErrImageUsed, err)
+	}
 	return err
 }
 

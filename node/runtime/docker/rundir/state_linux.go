@@ -12,6 +12,7 @@ import (
 
 	"github.com/starling-network/starling/node/runtime"
 	"github.com/starling-network/starling/node/runtime/docker/guard"
+	"github.com/starling-network/starling/node/wholefile"
 )
 
 // Files of an execution's directory; see the package comment of runtime/docker.
@@ -115,11 +116,7 @@ func writeFile(dir, name string, v any) error {
 	if err != nil {
 		return fmt.Errorf("encoding %s: %w", name, err)
 	}
-	tmp := filepath.Join(dir, "."+name)
-	if err := os.WriteFile(tmp, b, 0o600); err != nil {
-		return fmt.Errorf("writing %s: %w", name, err)
-	}
-	if err := os.Rename(tmp, filepath.Join(dir, name)); err != nil {
+	if err := wholefile.Write(filepath.Join(dir, name), b, 0o600); err != nil {
 		return fmt.Errorf("writing %s: %w", name, err)
 	}
 	return nil

@@ -15,9 +15,14 @@ import (
 )
 
 const (
-	// Repository is the engine's repository of images that were pulled for orders. No registry can exist at this host
-	// (RFC 6761).
-	Repository = "starling.invalid/order"
+	// Repositories selects the engine's repositories of images that were brought for orders: repository and open. No
+	// registry can exist at this host (RFC 6761).
+	Repositories = host + "/*"
+	host         = "starling.invalid"
+	// repository has the images that need credentials, or that a buyer pushed.
+	repository = host + "/order"
+	// open has the images that their registries gave without credentials.
+	open = host + "/open"
 	// keepUsed is the time that an image is kept after its use, however full the disk is: a pulled image is about to be
 	// started.
 	keepUsed = 15 * time.Minute
@@ -25,9 +30,10 @@ const (
 	noteUse = 5 * time.Minute
 )
 
-// Shelf is an engine's images that were pulled for orders by all peers that share it, each under a name in Repository.
+// Shelf is an engine's images that were pulled for orders by all peers that share it, each under a name in
+// one of two repositories.
 // The engine's time of the last tag is the time of the last use, so no other record is needed. Removing an image's last
-// name deletes it, unless a container uses it. Names outside Repository are kept.
+// name deletes it, unless a container uses it. Names outside them are kept.
 type Shelf struct {
 	floor int64 // bytes that stay free
 	full  int64 // percent
@@ -50,7 +56,28 @@ func New(store Store, freeMiB, percent uint32, log *slog.Logger) *Shelf {
 func Tag(name string) string {
 	repo, digest, _ := strings.Cut(name, "@sha256:")
 	sum := sha256.Sum256([]byte(repo))
-	return Repository + ":" + digest + "-" + hex.EncodeToString(sum[:8])
+	return repository + ":" + digest + "-" + hex.EncodeToString(sum[:8])
+}
+
+// OpenTag is Tag for an image that its registry gave without credentials.
+func OpenTag(name string) string { return open + strings.TrimPrefix(Tag(name), repository) }
+
+// Has reports whether a tag is one of Tag or OpenTag.
+func Has(tag string) bool { return strings.HasPrefix(tag, repository+":") || IsOpen(tag) }
+
+// IsOpen reports whether a tag is one of OpenTag.
+func IsOpen(tag string) bool { return strings.HasPrefix(tag, open+":") }
+
+// Digest returns the digest of the image with a tag: "sha256:…".
+func Digest(tag string) string {
+	digest, _, _ := strings.Cut(ID(tag), "-")
+	return "sha256:" + digest
+}
+
+// ID returns a tag without its repository.
+func ID(tag string) string {
+	_, id, _ := strings.Cut(tag, ":")
+	return id
 }
 
 // Use notes that an image, by the engine's ID and its tag on the shelf, is used, unless that was noted a short while
@@ -66,6 +93,29 @@ func (s *Shelf) Use(ctx context.Context, id, tag string, used time.Time) {
 
 // Remove takes an image from the shelf.
 func (s *Shelf) Remove(ctx context.Context, tag string) error { return s.store.Remove(ctx, tag) }
+
+// Discard removes an image that nothing uses. It returns runtime.ErrNoImage if it is not on the shelf, and
+// runtime.ErrImageUsed if a container is made of it, or if it was used within keepUsed: it may be about to be started.
+func (s *Shelf) Discard(ctx context.Context, tag string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all, err := s.store.List(ctx)
+	if err != nil {
+		return err
+	}
+	at := slices.IndexFunc(all, func(i Shelved) bool { return i.Tag == tag })
+	switch {
+	case at < 0:
+		return runtime.ErrNoImage
+	case all[at].InUse:
+		return fmt.Errorf("%w: a program of it runs, or is kept until its buyer has read its result",
+			runtime.ErrImageUsed)
+	case time.Since(all[at].Used) < keepUsed:
+		return fmt.Errorf("%w: last use %s ago, a program may be starting: want %s", runtime.ErrImageUsed,
+			time.Since(all[at].Used).Round(time.Second), keepUsed)
+	}
+	return s.store.Remove(ctx, tag)
+}
 
 // Pulling waits until no other caller pulls the image. The returned function lets the next caller pull it.
 func (s *Shelf) Pulling(ctx context.Context, tag string) (done func(), err error) {

@@ -43,7 +43,7 @@ func newTestShelf(free int64, images ...Shelved) *Shelf {
 func TestShelf(t *testing.T) {
 	t.Parallel()
 	ago := func(d time.Duration) time.Time { return time.Now().Add(-d) }
-	old := []Shelved{{"b", ago(2 * time.Hour)}, {"used", ago(9 * time.Hour)}, {"a", ago(3 * time.Hour)}, {"fresh", ago(time.Minute)}}
+	old := []Shelved{{Tag: "b", Used: ago(2 * time.Hour)}, {Tag: "used", Used: ago(9 * time.Hour)}, {Tag: "a", Used: ago(3 * time.Hour)}, {Tag: "fresh", Used: ago(time.Minute)}}
 	for name, c := range map[string]struct {
 		free, need int64 // GiB
 		left       int

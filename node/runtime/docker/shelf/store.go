@@ -19,6 +19,8 @@ type Store interface {
 
 // Shelved is an image on the shelf.
 type Shelved struct {
-	Tag  string
-	Used time.Time
+	Tag   string
+	Used  time.Time
+	Size  int64 // bytes
+	InUse bool  // a container is made of it
 }

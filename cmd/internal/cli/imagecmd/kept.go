@@ -1,0 +1,116 @@
+package imagecmd
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/starling-network/starling/cmd/internal/cli"
+	"github.com/starling-network/starling/node/api"
+	"github.com/starling-network/starling/p2p/stream"
+)
+
+func newLs(a *cli.App) *cobra.Command {
+	return &cobra.Command{
+		Use:     "ls",
+		Aliases: []string{"list"},
+		Short:   "List the images that this provider keeps",
+		Long: `Lists the container images that were brought for jobs of others and stay on this peer's container engine,
+with their unpacked size and last use. Images share layers, so that they take less room together. IN USE means that a
+container is made of the image. Offers name the last used of those that are PUBLIC, because their registry gave them
+without credentials: buyers prefer providers that have their image. Images that jobs of this peer pushed are files of
+the peer, and are not listed.`,
+		Example: `  starling image ls
+  starling image ls -o json`,
+		Args: cli.ExactArgs(0),
+		RunE: func(c *cobra.Command, _ []string) error {
+			client, err := a.Client()
+			if err != nil {
+				return err
+			}
+			all, err := api.ListImages.Call(c.Context(), client, api.None{})
+			if err != nil {
+				return err
+			}
+			return a.Show(all, func(t *cli.Table) {
+				t.Head("ID", "SIZE", "LAST USE", "IN USE", "PUBLIC")
+				for _, i := range all {
+					t.Row(short(i), stream.Size(i.Size), cli.Ago(time.Now(), i.Used), yes(i.InUse), yes(i.Public))
+				}
+			})
+		},
+	}
+}
+
+func newRm(a *cli.App) *cobra.Command {
+	return &cobra.Command{
+		Use:   "rm ID...",
+		Short: "Remove images that nothing uses",
+		Long: `Removes images that were brought for jobs of others from this peer's container engine. An image of a
+container is refused, and so is one that was used in the last 15 minutes, since a program may be starting. The peer
+removes the least recently used images by itself when the engine's disk is nearly full. ID is one of starling image ls,
+or its beginning.`,
+		Example: `  starling image rm 4f53cda18c2b`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return cli.Usagef("starling image rm needs an ID; starling image ls lists the images")
+			}
+			return nil
+		},
+		RunE: func(c *cobra.Command, args []string) error {
+			client, err := a.Client()
+			if err != nil {
+				return err
+			}
+			all, err := api.ListImages.Call(c.Context(), client, api.None{})
+			if err != nil {
+				return err
+			}
+			removed := []api.ImageInfo{}
+			for _, arg := range args {
+				i, err := named(all, arg)
+				if err == nil {
+					err = api.RemoveImage.Send(c.Context(), client, api.ByID{ID: i.ID})
+				}
+				if err != nil {
+					return fmt.Errorf("image %s: %w", arg, err)
+				}
+				removed = append(removed, i)
+			}
+			return a.Show(removed, func(t *cli.Table) {
+				for _, i := range removed {
+					t.Row(short(i))
+				}
+			})
+		},
+	}
+}
+
+// shortID is the length of an ID in a table: twelve digits of the digest, as container engines show them.
+const shortID = 12
+
+func short(i api.ImageInfo) string { return i.ID[:min(len(i.ID), shortID)] }
+
+// named finds the one image whose ID begins with a text.
+func named(all []api.ImageInfo, text string) (found api.ImageInfo, err error) {
+	n := 0
+	for _, i := range all {
+		if strings.HasPrefix(i.ID, strings.TrimPrefix(text, "sha256:")) {
+			found, n = i, n+1
+		}
+	}
+	if n != 1 {
+		return found, cli.WithHint(cli.Usagef("%d images have this ID", n),
+			"starling image ls -o json has the whole IDs")
+	}
+	return found, nil
+}
+
+func yes(is bool) string {
+	if is {
+		return "yes"
+	}
+	return "no"
+}
