@@ -65,7 +65,7 @@ func (*Files) Name() string { return "files" }
 
 // Start begins to send files to the peers that may read them.
 func (f *Files) Start(context.Context) error {
-	f.server = blob.Serve(f.cfg.Host, f.cfg.Network, f.cfg.Blobs, f.grants.allowed)
+	f.server = blob.Serve(f.cfg.Host, f.cfg.Network, f.cfg.Blobs, f.grants.allowed, nil)
 	return nil
 }
 
