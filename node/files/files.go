@@ -30,6 +30,7 @@ type Config struct {
 	Network string
 	Blobs   *blob.Store
 	Web     *web.Client // is optional; if nil, no URL is read
+	Fellows int         // files sent at a time to providers of the same jobs; 0: none
 	Log     *slog.Logger
 }
 
@@ -45,6 +46,7 @@ type Jobs interface {
 type Files struct {
 	cfg     Config
 	grants  *grants
+	fellows *fellows
 	flights *flights
 	server  *stream.Server // nil before Start
 	jobs    Jobs
@@ -52,7 +54,9 @@ type Files struct {
 }
 
 // New makes the files of a store.
-func New(cfg Config) *Files { return &Files{cfg: cfg, grants: newGrants(), flights: &flights{}} }
+func New(cfg Config) *Files {
+	return &Files{cfg: cfg, grants: newGrants(), fellows: newFellows(cfg.Fellows), flights: &flights{}}
+}
 
 // Serve sets the jobs with API keys that read files. It is called before Start.
 func (f *Files) Serve(jobs Jobs) { f.jobs = jobs }
@@ -65,7 +69,7 @@ func (*Files) Name() string { return "files" }
 
 // Start begins to send files to the peers that may read them.
 func (f *Files) Start(context.Context) error {
-	f.server = blob.Serve(f.cfg.Host, f.cfg.Network, f.cfg.Blobs, f.grants.allowed, nil)
+	f.server = blob.Serve(f.cfg.Host, f.cfg.Network, f.cfg.Blobs, f.grants.allowed, f.fellows)
 	return nil
 }
 
