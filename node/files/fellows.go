@@ -1,7 +1,10 @@
 package files
 
 import (
+	"maps"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/ipfs/go-cid"
 	"github.com/libp2p/go-libp2p/core/peer"
@@ -13,15 +16,21 @@ import (
 // files that its buyer's peer brought here, or brings now.
 type fellows struct {
 	places chan struct{} // to send at a time
+	sent   atomic.Uint64 // parts of files
 
-	mu  sync.Mutex
-	may map[grant]map[string]int // uses of a right, by the buyer's holder
+	mu   sync.Mutex
+	may  map[grant]map[string]int // uses of a right, by the buyer's holder
+	lost map[peer.ID]time.Time    // when they were not reached last
 }
+
+// lostFor is how long a fellow that was not reached is not asked again.
+const lostFor = time.Minute
 
 var _ blob.Fellows = (*fellows)(nil)
 
 func newFellows(places int) *fellows {
-	return &fellows{places: make(chan struct{}, max(places, 0)), may: map[grant]map[string]int{}}
+	return &fellows{places: make(chan struct{}, max(places, 0)), may: map[grant]map[string]int{},
+		lost: map[peer.ID]time.Time{}}
 }
 
 // Join lets the fellows of a buyer's execution read its files here, until leave is called. They get none that the buyer
@@ -65,10 +74,27 @@ func (f *fellows) Of(p peer.ID, c cid.Cid) (holders []string) {
 	return holders
 }
 
+// lose notes that a peer cannot be reached.
+func (f *fellows) lose(p peer.ID) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	maps.DeleteFunc(f.lost, func(_ peer.ID, at time.Time) bool { return time.Since(at) > lostFor })
+	f.lost[p] = time.Now()
+}
+
+// isLost reports whether a peer could not be reached a short time ago.
+func (f *fellows) isLost(p peer.ID) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	at, lost := f.lost[p]
+	return lost && time.Since(at) <= lostFor
+}
+
 // Enter implements blob.Fellows.
 func (f *fellows) Enter() (leave func(), ok bool) {
 	select {
 	case f.places <- struct{}{}:
+		f.sent.Add(1)
 		return sync.OnceFunc(func() { <-f.places }), true
 	default:
 		return nil, false

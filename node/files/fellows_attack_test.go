@@ -182,4 +182,12 @@ func TestAttackFellowsThatAreVictims(t *testing.T) {
 	if err := w.files[first].Obtain(t.Context(), at, c, 1<<30); err != nil || !w.stores[first].Has(c) {
 		t.Error(err)
 	}
+	for _, p := range w.files[first].swarm(at).Fellows { // those that it had no time to ask
+		if _, err := p.Part(t.Context(), c, 6<<20, 0, nil); err == nil {
+			t.Error("a victim sends parts")
+		}
+	}
+	if s := w.files[first].swarm(at); len(s.Fellows) != 1 {
+		t.Errorf("%d fellows for the next file, want the one that can be reached", len(s.Fellows))
+	}
 }

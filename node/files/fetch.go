@@ -7,11 +7,11 @@ import (
 	"time"
 
 	"github.com/ipfs/go-cid"
+	"github.com/libp2p/go-libp2p/core/network"
 	"github.com/libp2p/go-libp2p/core/peer"
 
 	"github.com/starling-network/starling/node/api"
 	"github.com/starling-network/starling/node/workload"
-	"github.com/starling-network/starling/p2p"
 	"github.com/starling-network/starling/p2p/blob"
 	"github.com/starling-network/starling/p2p/stream"
 )
@@ -42,8 +42,8 @@ func (f *Files) swarm(at workload.Places) blob.Swarm {
 		return s
 	}
 	for _, id := range at.Fellows {
-		if id != at.Peer && id != f.cfg.Host.ID() {
-			s.Fellows = append(s.Fellows, fellow{one(id), f.cfg.Host})
+		if id != at.Peer && id != f.cfg.Host.ID() && !f.fellows.isLost(id) {
+			s.Fellows = append(s.Fellows, fellow{one(id), f})
 			if id < f.cfg.Host.ID() {
 				s.Turn++
 			}
@@ -52,16 +52,22 @@ func (f *Files) swarm(at workload.Places) blob.Swarm {
 	return s
 }
 
-// fellow is a peer that is looked up before it is asked.
+// fellow is a peer that is looked up before it is asked. One that cannot be reached is left alone for a while: a buyer
+// may name others' peers for each of many files.
 type fellow struct {
 	blob.Peer
-	host *p2p.Host
+	f *Files
 }
 
-// Part implements blob.Shared.
-func (f fellow) Part(ctx context.Context, c cid.Cid, size, offset int64, into []byte) ([]byte, error) {
-	f.host.Find(ctx, f.ID)
-	return f.Peer.Part(ctx, c, size, offset, into)
+// Part implements swarm.Supplier.
+func (p fellow) Part(ctx context.Context, c cid.Cid, size, offset int64, into []byte) ([]byte, error) {
+	host := p.f.cfg.Host
+	host.Find(ctx, p.ID)
+	has, err := p.Peer.Part(ctx, c, size, offset, into)
+	if errors.Is(err, stream.ErrUnreachable) && host.Network().Connectedness(p.ID) != network.Connected {
+		p.f.fellows.lose(p.ID)
+	}
+	return has, err
 }
 
 func (f *Files) fetch(ctx context.Context, at workload.Places, c cid.Cid, max int64) error {

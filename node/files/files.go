@@ -50,7 +50,7 @@ type Files struct {
 	flights *flights
 	server  *stream.Server // nil before Start
 	jobs    Jobs
-	needs   []func() (map[cid.Cid]bool, error)
+	needs   []need
 }
 
 // New makes the files of a store.
@@ -61,8 +61,16 @@ func New(cfg Config) *Files {
 // Serve sets the jobs with API keys that read files. It is called before Start.
 func (f *Files) Serve(jobs Jobs) { f.jobs = jobs }
 
-// Need adds a room with files that are kept. It is called before Start.
-func (f *Files) Need(of func() (map[cid.Cid]bool, error)) { f.needs = append(f.needs, of) }
+// need is a room with files that are kept.
+type need struct {
+	by string
+	of func() (map[cid.Cid]bool, error)
+}
+
+// Need adds a room with files that are kept, and names what needs them. It is called before Start.
+func (f *Files) Need(by string, of func() (map[cid.Cid]bool, error)) {
+	f.needs = append(f.needs, need{by, of})
+}
 
 // Name implements service.Service.
 func (*Files) Name() string { return "files" }
@@ -106,7 +114,7 @@ func (f *Files) Run(ctx context.Context) error {
 func (f *Files) needed() (map[cid.Cid]bool, error) {
 	all := map[cid.Cid]bool{}
 	for _, need := range f.needs {
-		some, err := need()
+		some, err := need.of()
 		if err != nil {
 			return nil, err
 		}
@@ -196,12 +204,23 @@ func (f *Files) OpenBlob(key, text string) (io.ReadCloser, int64, error) {
 	return file, st.Size(), nil
 }
 
-var descStored = prometheus.NewDesc("starling_stored_bytes", "Bytes of files that this peer stores.", nil, nil)
+var (
+	descStored = prometheus.NewDesc("starling_stored_bytes", "Bytes of files that this peer stores.", nil, nil)
+	descShared = prometheus.NewDesc("starling_shared_parts_total",
+		"Parts of files that this peer sent to other providers of the same jobs.", nil, nil)
+)
 
 // Describe implements prometheus.Collector.
-func (*Files) Describe(ch chan<- *prometheus.Desc) { ch <- descStored }
+func (*Files) Describe(ch chan<- *prometheus.Desc) {
+	ch <- descStored
+	ch <- descShared
+}
+
+// Shared returns the number of parts of files that were sent to other providers of the same jobs.
+func (f *Files) Shared() uint64 { return f.fellows.sent.Load() }
 
 // Collect implements prometheus.Collector.
 func (f *Files) Collect(ch chan<- prometheus.Metric) {
 	ch <- prometheus.MustNewConstMetric(descStored, prometheus.GaugeValue, float64(f.cfg.Blobs.Used()))
+	ch <- prometheus.MustNewConstMetric(descShared, prometheus.CounterValue, float64(f.Shared()))
 }
