@@ -126,7 +126,8 @@ func (n *Node) keep(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	n.files = files.New(files.Config{Host: p.Host, Network: n.tag, Blobs: p.Blobs, Web: web, Log: p.Log})
+	n.files = files.New(files.Config{Host: p.Host, Network: n.tag, Blobs: p.Blobs, Web: web, Log: p.Log,
+		Fellows: p.Config.Inputs.Fellows})
 	n.services.Add(n.files)
 	return nil
 }

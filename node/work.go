@@ -16,6 +16,7 @@ import (
 	"github.com/starling-network/starling/node/buyer/guardian/wards"
 	"github.com/starling-network/starling/node/config"
 	"github.com/starling-network/starling/node/entry"
+	"github.com/starling-network/starling/node/files"
 	"github.com/starling-network/starling/node/inventory"
 	"github.com/starling-network/starling/node/money"
 	"github.com/starling-network/starling/node/replies"
@@ -40,7 +41,7 @@ func (n *Node) sell(ctx context.Context) (err error) {
 	if n.gpus.Sold() {
 		n.services.Add(inventory.NewWatch(n.gpus, n.provider.Withdraw))
 	}
-	n.files.Need(n.seller.Blobs)
+	n.files.Need("lease", n.seller.Blobs)
 	return nil
 }
 
@@ -56,7 +57,7 @@ func (n *Node) buy(ctx context.Context) (err error) {
 		return fmt.Errorf("setting up the buyer: %w", err)
 	}
 	n.files.Serve(n.buyer)
-	n.files.Need(n.buyer.Blobs)
+	n.files.Need(files.NeedJob, n.buyer.Blobs)
 	n.services.Add(service.Loop("buyer", n.buyer.Run))
 	return nil
 }
@@ -152,7 +153,7 @@ func (n *Node) guard(ctx context.Context) (err error) {
 		return fmt.Errorf("setting up the guardian: %w", err)
 	}
 	n.user.Guards, n.given.guardian = guarded{n.guardian, n.p.Key.Key()}, n.guardian
-	n.files.Need(func() (map[cid.Cid]bool, error) { return n.guardian.Blobs(), nil })
+	n.files.Need("guarded job", func() (map[cid.Cid]bool, error) { return n.guardian.Blobs(), nil })
 	return nil
 }
 

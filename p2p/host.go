@@ -247,7 +247,18 @@ func (h *Host) Admission() (admit.Stats, bool) {
 // Forgive forgets failed dials to p, so that the next call dials at once. Use it on news that p is back.
 func (h *Host) Forgive(p peer.ID) { conns.Forgive(h.Host, p) }
 
-// FindWith sets the lookup of peers without known address, for relaying and Ping.
+// Find looks up the addresses of a peer if none is known. Errors show when the peer is dialled.
+func (h *Host) Find(ctx context.Context, p peer.ID) {
+	find := h.find.Load()
+	if find == nil || len(h.Peerstore().Addrs(p)) > 0 || h.Network().Connectedness(p) == network.Connected {
+		return
+	}
+	if found, err := (*find)(ctx, p); err == nil {
+		h.Peerstore().AddAddrs(p, found.Addrs, pingAddrTTL)
+	}
+}
+
+// FindWith sets the lookup of peers without known address, for relaying, Find and Ping.
 func (h *Host) FindWith(find func(ctx context.Context, p peer.ID) (peer.AddrInfo, error)) {
 	h.find.Store(&find)
 }

@@ -112,10 +112,8 @@ func (h *Host) Ping(ctx context.Context, p peer.AddrInfo, rounds int) (PingResul
 		h.dials.Name(p.Addrs...)
 	}
 	r.Fresh = h.Network().Connectedness(p.ID) == network.NotConnected
-	if find := h.find.Load(); r.Fresh && find != nil && len(h.Peerstore().Addrs(p.ID)) == 0 {
-		if found, err := (*find)(ctx, p.ID); err == nil {
-			h.Peerstore().AddAddrs(p.ID, found.Addrs, pingAddrTTL)
-		}
+	if r.Fresh {
+		h.Find(ctx, p.ID)
 	}
 	var err error
 	for range pingTries {

@@ -42,6 +42,11 @@ type ByCID struct {
 	CID string `path:"cid"`
 }
 
+// DryRun selects whether something is only shown.
+type DryRun struct {
+	DryRun bool `query:"dryRun" doc:"list what would be removed; remove nothing"`
+}
+
 // Upload is a file to store.
 type Upload struct {
 	Tree bool      `query:"tree" doc:"the file is the tar of a directory"`

@@ -133,6 +133,13 @@ var (
 	PutBlob = declare(route.Route[Upload, record.Blob]{
 		Pattern: "POST /v1/blobs", Summary: "Store a file, or the tar of a directory", Access: keys, Limit: MaxBlob,
 	})
+	ListBlobs = declare(route.Route[None, []StoredBlob]{
+		Pattern: "GET /v1/blobs", Summary: "List stored files, with the jobs and leases that need them",
+	})
+	CleanBlobs = declare(route.Route[DryRun, []StoredBlob]{
+		Pattern: "DELETE /v1/blobs",
+		Summary: "Remove stored files that nothing needs and that were not used for 15 minutes; the answer lists them",
+	})
 	GetBlob = declare(route.Raw[ByCID]{
 		Pattern: "GET /v1/blobs/{cid}", Summary: "Read a stored file", Access: keys, Answer: binaryType,
 	})

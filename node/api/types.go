@@ -90,6 +90,15 @@ type Fault struct {
 // String returns problem and remedy in one line.
 func (f Fault) String() string { return f.Service + ": " + f.Problem + "; " + f.Remedy }
 
+// StoredBlob is a file that this peer stores.
+type StoredBlob struct {
+	CID     string    `json:"cid"`
+	Size    int64     `json:"size"`
+	Used    time.Time `json:"used"`    // the last time
+	Holders []string  `json:"holders"` // who brought it: "peer ID", "key NAME", or "url" and a digest; none: this peer
+	Needed  []string  `json:"needed"`  // what needs it: "job", "lease", "guarded job"
+}
+
 // PeerInfo is a peer that this one is connected to.
 type PeerInfo struct {
 	Peer  string     `json:"peer"`

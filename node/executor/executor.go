@@ -29,6 +29,8 @@ type Files interface {
 	Obtain(ctx context.Context, at workload.Places, c cid.Cid, max int64) error
 	// Grant lets a peer fetch a file of ours.
 	Grant(to peer.ID, c cid.Cid)
+	// Join lets the fellows of a buyer's execution read its files here, until leave is called.
+	Join(buyer peer.ID, fellows []peer.ID, files []cid.Cid) (leave func())
 	// Drop removes a file from the store of blobs, unless something else needs it.
 	Drop(c cid.Cid)
 }

@@ -7,9 +7,11 @@ import (
 	"time"
 
 	"github.com/ipfs/go-cid"
+	"github.com/libp2p/go-libp2p/core/network"
 	"github.com/libp2p/go-libp2p/core/peer"
 
 	"github.com/starling-network/starling/node/api"
+	"github.com/starling-network/starling/node/workload"
 	"github.com/starling-network/starling/p2p/blob"
 	"github.com/starling-network/starling/p2p/stream"
 )
@@ -26,8 +28,52 @@ const (
 // may read it here. Otherwise the peer has to send it, to prove that it has more than the CID: the blob may be another
 // peer's secret. A fetch that broke off, for example at a relay's limit, is resumed.
 func (f *Files) Fetch(ctx context.Context, from peer.ID, c cid.Cid, max int64) error {
+	return f.fetch(ctx, workload.Places{Peer: from}, c, max)
+}
+
+// sharedFrom is the size from which a blob is worth the questions to fellows.
+const sharedFrom = 4 << 20
+
+// swarm returns the peer at a place, with its fellows for a blob that is not known to be small.
+func (f *Files) swarm(at workload.Places) blob.Swarm {
+	one := func(id peer.ID) blob.Peer { return blob.Peer{Host: f.cfg.Host, Network: f.cfg.Network, ID: id} }
+	s := blob.Swarm{Shared: one(at.Peer)}
+	if at.Size > 0 && at.Size < sharedFrom {
+		return s
+	}
+	for _, id := range at.Fellows {
+		if id != at.Peer && id != f.cfg.Host.ID() && !f.fellows.isLost(id) {
+			s.Fellows = append(s.Fellows, fellow{one(id), f})
+			if id < f.cfg.Host.ID() {
+				s.Turn++
+			}
+		}
+	}
+	return s
+}
+
+// fellow is a peer that is looked up before it is asked. One that cannot be reached is left alone for a while: a buyer
+// may name others' peers for each of many files.
+type fellow struct {
+	blob.Peer
+	f *Files
+}
+
+// Part implements swarm.Supplier.
+func (p fellow) Part(ctx context.Context, c cid.Cid, size, offset int64, into []byte) ([]byte, error) {
+	host := p.f.cfg.Host
+	host.Find(ctx, p.ID)
+	has, err := p.Peer.Part(ctx, c, size, offset, into)
+	if errors.Is(err, stream.ErrUnreachable) && host.Network().Connectedness(p.ID) != network.Connected {
+		p.f.fellows.lose(p.ID)
+	}
+	return has, err
+}
+
+func (f *Files) fetch(ctx context.Context, at workload.Places, c cid.Cid, max int64) error {
+	from := at.Peer
 	blobs, holders := f.cfg.Blobs, []string{peerHolder(from)}
-	source := blob.Peer{Host: f.cfg.Host, Network: f.cfg.Network, ID: from}
+	source := f.swarm(at)
 	for {
 		if blobs.Has(c) {
 			if f.mayRead(from, c, holders) {

@@ -25,7 +25,7 @@ func TestAttackKnownCID(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		srv := blob.Serve(h, p2ptest.Network, s, func(peer.ID, cid.Cid) bool { served[i]++; return true })
+		srv := blob.Serve(h, p2ptest.Network, s, func(peer.ID, cid.Cid) bool { served[i]++; return true }, nil)
 		t.Cleanup(srv.Close)
 		stores[i] = s
 	}

@@ -30,6 +30,7 @@ type Config struct {
 	Network string
 	Blobs   *blob.Store
 	Web     *web.Client // is optional; if nil, no URL is read
+	Fellows int         // files sent at a time to providers of the same jobs; 0: none
 	Log     *slog.Logger
 }
 
@@ -45,27 +46,38 @@ type Jobs interface {
 type Files struct {
 	cfg     Config
 	grants  *grants
+	fellows *fellows
 	flights *flights
 	server  *stream.Server // nil before Start
 	jobs    Jobs
-	needs   []func() (map[cid.Cid]bool, error)
+	needs   []need
 }
 
 // New makes the files of a store.
-func New(cfg Config) *Files { return &Files{cfg: cfg, grants: newGrants(), flights: &flights{}} }
+func New(cfg Config) *Files {
+	return &Files{cfg: cfg, grants: newGrants(), fellows: newFellows(cfg.Fellows), flights: &flights{}}
+}
 
 // Serve sets the jobs with API keys that read files. It is called before Start.
 func (f *Files) Serve(jobs Jobs) { f.jobs = jobs }
 
-// Need adds a room with files that are kept. It is called before Start.
-func (f *Files) Need(of func() (map[cid.Cid]bool, error)) { f.needs = append(f.needs, of) }
+// need is a room with files that are kept.
+type need struct {
+	by string
+	of func() (map[cid.Cid]bool, error)
+}
+
+// Need adds a room with files that are kept, and names what needs them. It is called before Start.
+func (f *Files) Need(by string, of func() (map[cid.Cid]bool, error)) {
+	f.needs = append(f.needs, need{by, of})
+}
 
 // Name implements service.Service.
 func (*Files) Name() string { return "files" }
 
 // Start begins to send files to the peers that may read them.
 func (f *Files) Start(context.Context) error {
-	f.server = blob.Serve(f.cfg.Host, f.cfg.Network, f.cfg.Blobs, f.grants.allowed)
+	f.server = blob.Serve(f.cfg.Host, f.cfg.Network, f.cfg.Blobs, f.grants.allowed, f.fellows)
 	return nil
 }
 
@@ -102,7 +114,7 @@ func (f *Files) Run(ctx context.Context) error {
 func (f *Files) needed() (map[cid.Cid]bool, error) {
 	all := map[cid.Cid]bool{}
 	for _, need := range f.needs {
-		some, err := need()
+		some, err := need.of()
 		if err != nil {
 			return nil, err
 		}
@@ -192,12 +204,23 @@ func (f *Files) OpenBlob(key, text string) (io.ReadCloser, int64, error) {
 	return file, st.Size(), nil
 }
 
-var descStored = prometheus.NewDesc("starling_stored_bytes", "Bytes of files that this peer stores.", nil, nil)
+var (
+	descStored = prometheus.NewDesc("starling_stored_bytes", "Bytes of files that this peer stores.", nil, nil)
+	descShared = prometheus.NewDesc("starling_shared_parts_total",
+		"Parts of files that this peer sent to other providers of the same jobs.", nil, nil)
+)
 
 // Describe implements prometheus.Collector.
-func (*Files) Describe(ch chan<- *prometheus.Desc) { ch <- descStored }
+func (*Files) Describe(ch chan<- *prometheus.Desc) {
+	ch <- descStored
+	ch <- descShared
+}
+
+// Shared returns the number of parts of files that were sent to other providers of the same jobs.
+func (f *Files) Shared() uint64 { return f.fellows.sent.Load() }
 
 // Collect implements prometheus.Collector.
 func (f *Files) Collect(ch chan<- prometheus.Metric) {
 	ch <- prometheus.MustNewConstMetric(descStored, prometheus.GaugeValue, float64(f.cfg.Blobs.Used()))
+	ch <- prometheus.MustNewConstMetric(descShared, prometheus.CounterValue, float64(f.Shared()))
 }

@@ -81,12 +81,12 @@ func TestNeeds(t *testing.T) {
 	t.Parallel()
 	f, a, b, broken := New(Config{}), blob.Sum([]byte("a")), blob.Sum([]byte("b")), errors.New("journal")
 	own := map[cid.Cid]bool{a: true}
-	f.Need(func() (map[cid.Cid]bool, error) { return own, nil })
-	f.Need(func() (map[cid.Cid]bool, error) { return map[cid.Cid]bool{b: true}, nil })
+	f.Need("job", func() (map[cid.Cid]bool, error) { return own, nil })
+	f.Need("job", func() (map[cid.Cid]bool, error) { return map[cid.Cid]bool{b: true}, nil })
 	if got, err := f.needed(); err != nil || !maps.Equal(got, map[cid.Cid]bool{a: true, b: true}) || len(own) != 1 {
 		t.Errorf("needed %v, %v", got, err)
 	}
-	f.Need(func() (map[cid.Cid]bool, error) { return nil, broken })
+	f.Need("job", func() (map[cid.Cid]bool, error) { return nil, broken })
 	if _, err := f.needed(); !errors.Is(err, broken) { // or files of that room would be removed
 		t.Errorf("got %v", err)
 	}
@@ -109,7 +109,7 @@ func TestFree(t *testing.T) {
 	}
 	job, sold, old := put("of a job"), put("of a lease"), put("left over")
 	f.Serve(user{job})
-	f.Need(func() (map[cid.Cid]bool, error) { return map[cid.Cid]bool{sold: true}, nil })
+	f.Need("job", func() (map[cid.Cid]bool, error) { return map[cid.Cid]bool{sold: true}, nil })
 	n, err := f.Free([]cid.Cid{job, old, blob.Sum([]byte("not here")), sold, old})
 	if err != nil || n != int64(len("left over")) {
 		t.Errorf("%d bytes, %v", n, err)
@@ -120,7 +120,7 @@ func TestFree(t *testing.T) {
 		}
 	}
 	broken := errors.New("no list")
-	f.Need(func() (map[cid.Cid]bool, error) { return nil, broken })
+	f.Need("job", func() (map[cid.Cid]bool, error) { return nil, broken })
 	if _, err := f.Free([]cid.Cid{sold}); !errors.Is(err, broken) {
 		t.Errorf("without a list of the needed ones: %v", err)
 	}

@@ -21,7 +21,7 @@ import (
 // is no secret. Otherwise the URL's server has to send it again, as a peer does.
 func (f *Files) Obtain(ctx context.Context, at workload.Places, c cid.Cid, max int64) error {
 	if len(at.URLs) == 0 || f.cfg.Web == nil {
-		return f.Fetch(ctx, at.Peer, c, max)
+		return f.fetch(ctx, at, c, max)
 	}
 	free, err := f.flights.enter(ctx, flight{at.Peer, c.KeyString()})
 	if err != nil {
@@ -32,7 +32,7 @@ func (f *Files) Obtain(ctx context.Context, at workload.Places, c cid.Cid, max i
 	if failed == nil || ctx.Err() != nil || workload.NoRoom(failed) || errors.Is(failed, blob.ErrTooLarge) {
 		return failed
 	}
-	err = f.Fetch(ctx, at.Peer, c, max)
+	err = f.fetch(ctx, at, c, max)
 	if err == nil {
 		f.cfg.Log.Debug("an input came from its buyer, not from its URL", "cid", c, "err", failed)
 		return nil

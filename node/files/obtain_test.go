@@ -46,7 +46,7 @@ func newWorld(t *testing.T) *world {
 			t.Fatal(err)
 		}
 		if i != provider {
-			t.Cleanup(blob.Serve(h, p2ptest.Network, s, nil).Close)
+			t.Cleanup(blob.Serve(h, p2ptest.Network, s, nil, nil).Close)
 		}
 		w.ids, w.stores = append(w.ids, h.ID()), append(w.stores, s)
 	}

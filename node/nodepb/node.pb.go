@@ -217,6 +217,7 @@ type Input struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Blob          *Blob                  `protobuf:"bytes,1,opt,name=blob,proto3" json:"blob,omitempty"`
 	Path          string                 `protobuf:"bytes,2,opt,name=path,proto3" json:"path,omitempty"` // absolute, inside the sandbox
+	Own           bool                   `protobuf:"varint,3,opt,name=own,proto3" json:"own,omitempty"`  // other ranks of the job do not have it
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -263,6 +264,13 @@ func (x *Input) GetPath() string {
 		return x.Path
 	}
 	return ""
+}
+
+func (x *Input) GetOwn() bool {
+	if x != nil {
+		return x.Own
+	}
+	return false
 }
 
 // Output is what the workload left at path.
@@ -348,7 +356,10 @@ type Workload struct {
 	ImageParts []*Blob        `protobuf:"bytes,22,rep,name=image_parts,json=imageParts,proto3" json:"image_parts,omitempty"`
 	Volumes    []*VolumeMount `protobuf:"bytes,23,rep,name=volumes,proto3" json:"volumes,omitempty"`
 	// Of a volume: the key that signs the leases of the programs that may mount it; empty: the key that signed its own lease.
-	VolumeOwner   []byte `protobuf:"bytes,24,opt,name=volume_owner,json=volumeOwner,proto3" json:"volume_owner,omitempty"`
+	VolumeOwner []byte `protobuf:"bytes,24,opt,name=volume_owner,json=volumeOwner,proto3" json:"volume_owner,omitempty"`
+	// Keys of providers of the job's other ranks, 32 bytes each, at most 8. From its start to its end they may read the
+	// program, the image_parts and the inputs that are not its own, as far as the buyer brought them here.
+	Fellows       [][]byte `protobuf:"bytes,28,rep,name=fellows,proto3" json:"fellows,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -547,6 +558,13 @@ func (x *Workload) GetVolumes() []*VolumeMount {
 func (x *Workload) GetVolumeOwner() []byte {
 	if x != nil {
 		return x.VolumeOwner
+	}
+	return nil
+}
+
+func (x *Workload) GetFellows() [][]byte {
+	if x != nil {
+		return x.Fellows
 	}
 	return nil
 }
@@ -2021,13 +2039,14 @@ const file_node_nodepb_node_proto_rawDesc = "" +
 	"\x04size\x18\x02 \x01(\x04R\x04size\x12\x12\n" +
 	"\x04tree\x18\x03 \x01(\bR\x04tree\x12\x12\n" +
 	"\x04urls\x18\x04 \x03(\tR\x04urls\x12\x16\n" +
-	"\x06remote\x18\x05 \x01(\bR\x06remote\"G\n" +
+	"\x06remote\x18\x05 \x01(\bR\x06remote\"Y\n" +
 	"\x05Input\x12*\n" +
 	"\x04blob\x18\x01 \x01(\v2\x16.starling.node.v1.BlobR\x04blob\x12\x12\n" +
-	"\x04path\x18\x02 \x01(\tR\x04path\"H\n" +
+	"\x04path\x18\x02 \x01(\tR\x04path\x12\x10\n" +
+	"\x03own\x18\x03 \x01(\bR\x03own\"H\n" +
 	"\x06Output\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x12*\n" +
-	"\x04blob\x18\x02 \x01(\v2\x16.starling.node.v1.BlobR\x04blob\"\x8e\a\n" +
+	"\x04blob\x18\x02 \x01(\v2\x16.starling.node.v1.BlobR\x04blob\"\xa8\a\n" +
 	"\bWorkload\x12\x18\n" +
 	"\aruntime\x18\x01 \x01(\tR\aruntime\x12.\n" +
 	"\x06module\x18\x02 \x01(\v2\x16.starling.node.v1.BlobR\x06module\x12\x12\n" +
@@ -2060,7 +2079,8 @@ const file_node_nodepb_node_proto_rawDesc = "" +
 	"\vimage_parts\x18\x16 \x03(\v2\x16.starling.node.v1.BlobR\n" +
 	"imageParts\x127\n" +
 	"\avolumes\x18\x17 \x03(\v2\x1d.starling.node.v1.VolumeMountR\avolumes\x12!\n" +
-	"\fvolume_owner\x18\x18 \x01(\fR\vvolumeOwner\x1a6\n" +
+	"\fvolume_owner\x18\x18 \x01(\fR\vvolumeOwner\x12\x18\n" +
+	"\afellows\x18\x1c \x03(\fR\afellows\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"T\n" +

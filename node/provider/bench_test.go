@@ -146,6 +146,7 @@ func (b *bench) Health(context.Context, []market.UnitID) (exclusive.Snapshot, er
 func (b *bench) Names([]market.UnitID) (ids, names []string, err error)        { return nil, nil, nil }
 func (b *bench) Reply(market.Order, []byte, []byte) error                      { return nil }
 func (b *bench) Obtain(context.Context, workload.Places, cid.Cid, int64) error { return nil }
+func (b *bench) Join(peer.ID, []peer.ID, []cid.Cid) func()                     { return func() {} }
 func (b *bench) Grant(peer.ID, cid.Cid)                                        {}
 func (b *bench) Drop(cid.Cid)                                                  {}
 func (b *bench) Evict(context.Context, []market.UnitID) error                  { return nil }

@@ -80,7 +80,8 @@ func Check(w *nodepb.Workload, h Host) error {
 		return Bad("wall_millis: at most %v", runtime.MaxWallTime)
 	}
 	for _, check := range []error{
-		checkProgram(w, rt, h), checkFiles(w), checkHealth(w.Health, rt), checkCluster(w.Cluster, rt, h),
+		checkProgram(w, rt, h), checkFiles(w), checkFellows(w), checkHealth(w.Health, rt),
+		checkCluster(w.Cluster, rt, h),
 	} {
 		if check != nil {
 			return check

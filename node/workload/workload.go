@@ -56,17 +56,20 @@ type Blobs interface {
 
 // Places are the places where a blob can be read.
 type Places struct {
-	Peer peer.ID
-	URLs []string // tried before the peer
-	Size int64    // that its buyer declares; 0 if it is not known
+	Peer    peer.ID
+	URLs    []string  // tried before the peer
+	Size    int64     // that its buyer declares; 0 if it is not known
+	Fellows []peer.ID // may have parts of it
 }
 
 // Fetcher brings a blob of at most max bytes from one of its places into the store.
 type Fetcher func(ctx context.Context, at Places, c cid.Cid, max int64) error
 
-// At are the places of a blob, for an execution that a peer commands.
-func At(from peer.ID, b *nodepb.Blob) Places {
-	return Places{Peer: from, URLs: b.GetUrls(), Size: int64(min(b.GetSize(), math.MaxInt64))}
+// At are the places of a blob of a workload, for an execution that a peer commands.
+func At(from peer.ID, w *nodepb.Workload, b *nodepb.Blob) Places {
+	return Places{
+		Peer: from, URLs: b.GetUrls(), Size: int64(min(b.GetSize(), math.MaxInt64)), Fellows: Fellows(w),
+	}
 }
 
 // NoRoom reports whether a Fetcher failed because this peer's disk or its share for blobs is full.
@@ -148,7 +151,7 @@ func (s Stage) Prepare(
 		if err != nil {
 			return nil, err
 		}
-		if err := fetch(ctx, At(from, in.Blob), c, left); err != nil {
+		if err := fetch(ctx, At(from, w, in.Blob), c, left); err != nil {
 			return nil, fmt.Errorf("fetching input %s: %w", in.Path, err)
 		}
 		size, err := sizeOf(blobs, c) // the buyer's figure proves nothing

@@ -40,7 +40,7 @@ func benchmarkFetch(b *testing.B, transport libp2p.Option) {
 	}
 	to, from := open(b, plenty), open(b, plenty)
 	peer := hosts[1]
-	srv := blob.Serve(peer, p2ptest.Network, from, nil)
+	srv := blob.Serve(peer, p2ptest.Network, from, nil, nil)
 	b.Cleanup(srv.Close)
 	if err := hosts[0].Connect(b.Context(), peer.AddrInfo()); err != nil {
 		b.Fatal(err)

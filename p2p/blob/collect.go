@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	// usedLately is the time that a blob is kept after a lookup in any case: the caller is about to use it.
-	usedLately = 15 * time.Minute
+	// UsedLately is the time that a blob is kept after a lookup in any case: the caller is about to use it.
+	UsedLately = 15 * time.Minute
 	// noteUse is how old the note of its last use may become.
 	noteUse = time.Minute
 	// floorPart and floorMost are the part of the disk that a store leaves free, and its upper bound in bytes. The
@@ -51,12 +51,12 @@ func use(path string, info fs.FileInfo) {
 	}
 }
 
-// stored is a blob as Collect sees it.
-type stored struct {
-	c       cid.Cid
-	size    int64
-	used    time.Time
-	holders []string // the peers that brought it; none: this peer's own
+// Stored is a blob in the store.
+type Stored struct {
+	CID     cid.Cid
+	Size    int64
+	Used    time.Time // the last time, to a minute
+	Holders []string  // sorted; "": this peer itself
 }
 
 // Collect removes blobs while the disk or the store is nearly full: of the holder with the most bytes, the least
@@ -72,43 +72,43 @@ func (s *Store) Collect(needed func() (map[cid.Cid]bool, error)) (removed int64,
 	s.dropPartials(room)
 	removed = before - s.partial
 	s.mu.Unlock()
-	all, err := s.stored()
+	all, err := s.List()
 	if err != nil {
 		return removed, fmt.Errorf("looking for blobs to remove: %w", err)
 	}
-	var may []stored
+	var may []Stored
 	stay, err := needed()
 	if err != nil {
 		return removed, fmt.Errorf("looking for blobs that must stay: %w", err)
 	}
 	for _, b := range all {
-		if !stay[b.c] && time.Since(b.used) > usedLately {
+		if !stay[b.CID] && time.Since(b.Used) > UsedLately {
 			may = append(may, b)
 		}
 	}
-	slices.SortFunc(may, func(a, b stored) int { return a.used.Compare(b.used) })
+	slices.SortFunc(may, func(a, b Stored) int { return a.Used.Compare(b.Used) })
 	has := shares(all)
 	for removed < room && len(may) > 0 {
 		i := next(may, has)
 		b := may[i]
 		may = slices.Delete(may, i, i+1)
-		if err := s.Remove(b.c); err != nil {
+		if err := s.Remove(b.CID); err != nil {
 			return removed, err
 		}
-		for _, h := range b.holders {
-			has[h] -= b.size / int64(len(b.holders))
+		for _, h := range b.Holders {
+			has[h] -= b.Size / int64(len(b.Holders))
 		}
-		removed += b.size
+		removed += b.Size
 	}
 	return removed, nil
 }
 
 // shares are the bytes that each holder has.
-func shares(all []stored) map[string]int64 {
+func shares(all []Stored) map[string]int64 {
 	has := map[string]int64{}
 	for _, b := range all {
-		for _, h := range b.holders {
-			has[h] += b.size / int64(len(b.holders))
+		for _, h := range b.Holders {
+			has[h] += b.Size / int64(len(b.Holders))
 		}
 	}
 	return has
@@ -116,10 +116,10 @@ func shares(all []stored) map[string]int64 {
 
 // next is the index of the blob of may to remove first; may is in the order of last use. It belongs to the holder with
 // the most bytes.
-func next(may []stored, has map[string]int64) int {
+func next(may []Stored, has map[string]int64) int {
 	best, most := 0, int64(-1)
 	for i, b := range may {
-		for _, h := range b.holders {
+		for _, h := range b.Holders {
 			if has[h] > most {
 				best, most = i, has[h]
 			}
@@ -128,8 +128,8 @@ func next(may []stored, has map[string]int64) int {
 	return best
 }
 
-// stored lists the blobs that are here.
-func (s *Store) stored() (out []stored, err error) {
+// List returns the blobs in the store.
+func (s *Store) List() (out []Stored, err error) {
 	err = filepath.WalkDir(s.path("blobs"), func(_ string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
@@ -150,7 +150,7 @@ func (s *Store) stored() (out []stored, err error) {
 		if len(names) == 0 {
 			names = []string{""}
 		}
-		out = append(out, stored{c: c, size: info.Size(), used: info.ModTime(), holders: names})
+		out = append(out, Stored{CID: c, Size: info.Size(), Used: info.ModTime(), Holders: names})
 		return nil
 	})
 	return out, err

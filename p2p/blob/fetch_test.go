@@ -24,7 +24,7 @@ import (
 func two(t testing.TB, max int64, allow func(peer.ID, cid.Cid) bool) (a, b *p2p.Host, to, from *blob.Store) {
 	hosts := p2ptest.Loopback(t, 2)
 	to, from = open(t, max), open(t, plenty)
-	srv := blob.Serve(hosts[1], p2ptest.Network, from, allow)
+	srv := blob.Serve(hosts[1], p2ptest.Network, from, allow, nil)
 	t.Cleanup(srv.Close)
 	p2ptest.ConnectAll(t, hosts...)
 	return hosts[0], hosts[1], to, from
@@ -236,7 +236,7 @@ func TestFetchSimulated(t *testing.T) {
 		net := p2ptest.NewNet(t, 3, 40*time.Millisecond)
 		to, from := open(t, plenty), open(t, plenty)
 		for _, h := range net.Hosts[1:] {
-			srv := blob.Serve(h, p2ptest.Network, from, nil)
+			srv := blob.Serve(h, p2ptest.Network, from, nil, nil)
 			defer srv.Close()
 		}
 		net.ConnectAll()

@@ -4,6 +4,7 @@
 //	<dir>/blobs/<last two characters>/<cid>   complete and verified; files are read-only and never change
 //	<dir>/partial/<cid>                       begun by Fetch, resumed by the next one
 //	<dir>/holders/<cid>                       holders of the blob, a line each
+//	<dir>/lists/<cid>                         SHA-256 of each chunk of the blob, 32 bytes each
 //	<dir>/tmp/                                being written by Put, emptied at the start
 //
 // A blob becomes visible by one rename after its digest is known to be right.
@@ -46,7 +47,9 @@ type Store struct {
 	partial  int64                     // bytes of fetches that broke off
 	fetching map[cid.Cid]chan struct{} // closed when its Fetch ends
 
-	holders holders
+	holders  holders
+	lists    lists
+	arriving arrivals
 
 	disk func(dir string) (left, all int64, ok bool) // free; tests have their own
 }
@@ -55,14 +58,18 @@ type Store struct {
 // the disk's free space is down to the journal's reserve.
 func OpenStore(dir string, maxBytes int64) (*Store, error) {
 	s := &Store{dir: dir, max: maxBytes, fetching: make(map[cid.Cid]chan struct{}), disk: free}
+	s.lists = lists{s: s, turn: make(chan struct{}, 1)}
 	s.holders.dir = s.path("holders")
 	if err := RemoveAll(s.path("tmp")); err != nil {
 		return nil, fmt.Errorf("opening blob store: %w", err)
 	}
-	for _, sub := range []string{"blobs", "partial", "holders", "tmp"} {
+	for _, sub := range []string{"blobs", "partial", "holders", "lists", "tmp"} {
 		if err := os.MkdirAll(s.path(sub), 0o700); err != nil {
 			return nil, fmt.Errorf("opening blob store: %w", diskError(err))
 		}
+	}
+	if err := s.lists.sweep(); err != nil {
+		return nil, fmt.Errorf("opening blob store: %w", err)
 	}
 	partials, err := s.partials()
 	if err != nil {
@@ -211,7 +218,7 @@ func (s *Store) Remove(c cid.Cid) error {
 		return fmt.Errorf("removing blob: %w", err)
 	}
 	s.used -= info.Size()
-	if err := s.holders.drop(c); err != nil {
+	if err := errors.Join(s.holders.drop(c), s.lists.drop(c)); err != nil {
 		return fmt.Errorf("removing blob: %w", err)
 	}
 	return nil

@@ -13,62 +13,8 @@ import (
 	"github.com/libp2p/go-libp2p/core/host"
 	"github.com/libp2p/go-libp2p/core/peer"
 
-	"github.com/starling-network/starling/p2p/blob/blobpb"
 	"github.com/starling-network/starling/p2p/stream"
 )
-
-// Concurrency of serving: each transfer holds one buffer and one open file.
-const (
-	maxServed        = 64
-	maxServedPerPeer = 8
-)
-
-// transfer is the protocol: the raw bytes after the head are the blob from the asked offset on.
-var transfer = stream.Transfer[*blobpb.Request, *blobpb.Head]{
-	Name: "blob", Version: 1, MaxRequest: 256, MaxHead: 64,
-}
-
-// Codes of refusals.
-const (
-	// CodeNotFound: the peer does not have the blob, or may not give it to us; the code does not distinguish them.
-	CodeNotFound = "not-found"
-)
-
-// Serve serves blobs of s to the peers that allow allows; a nil allow allows everything. allow is called before the
-// store, so a refused peer cannot learn of the blob's existence.
-func Serve(h host.Host, network string, s *Store, allow func(peer.ID, cid.Cid) bool) *stream.Server {
-	return transfer.Serve(h, network, func(
-		_ context.Context, from peer.ID, req *blobpb.Request,
-	) (*blobpb.Head, io.ReadCloser, int64, error) {
-		c, err := cid.Cast(req.GetCid())
-		if err == nil {
-			err = Check(c)
-		}
-		if err != nil {
-			return nil, nil, 0, &stream.Malformed{Reason: err.Error()}
-		}
-		if allow != nil && !allow(from, c) {
-			return nil, nil, 0, stream.Refuse(CodeNotFound, "blob not found")
-		}
-		f, err := s.Open(c)
-		if errors.Is(err, ErrNotFound) {
-			return nil, nil, 0, stream.Refuse(CodeNotFound, "blob not found")
-		} else if err != nil {
-			return nil, nil, 0, err
-		}
-		info, err := f.Stat()
-		if err == nil && req.GetOffset() > uint64(info.Size()) {
-			err = &stream.Malformed{Reason: fmt.Sprintf("offset %d of %d", req.GetOffset(), info.Size())}
-		}
-		if err == nil {
-			_, err = f.Seek(int64(req.GetOffset()), io.SeekStart)
-		}
-		if err != nil {
-			return nil, nil, 0, errors.Join(err, f.Close())
-		}
-		return &blobpb.Head{Size: uint64(info.Size())}, f, info.Size() - int64(req.GetOffset()), nil
-	}, stream.Limits{Concurrent: maxServed, PerPeer: maxServedPerPeer})
-}
 
 // Fetch is Receive from a peer, for no holder.
 func Fetch(
@@ -93,6 +39,10 @@ func (s *Store) Receive(
 				return nil
 			}
 			fresh = true
+			shared, err := shared(ctx, s, from, c, max, holders, progress)
+			if shared {
+				return err
+			}
 			resumed, err := s.fetch(ctx, from, c, max, progress)
 			if errors.Is(err, ErrDigest) && resumed {
 				// The first part may be false, from another source: retry from the beginning.

@@ -25,7 +25,7 @@ func TestFetchResumes(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	server := blob.Serve(target, p2ptest.Network, stores[0], nil)
+	server := blob.Serve(target, p2ptest.Network, stores[0], nil, nil)
 	defer server.Close()
 	// Random bytes, so that nothing is shorter on the way.
 	const size = 5 << 20

@@ -72,6 +72,26 @@ func coreBenchmarks() []coreBenchmark {
 	}
 }
 
+// swarmBenchmarks send files to several peers, or many files. They take long, and run once.
+func swarmBenchmarks() []coreBenchmark {
+	const pkg = "./p2p/blob"
+	row := func(name, figure string, r CoreResult) coreBenchmark {
+		r.Benchmark = pkg + " " + name
+		return coreBenchmark{CoreResult: r, pkg: pkg, name: name, figure: figure, scale: 1}
+	}
+	return []coreBenchmark{
+		row("BenchmarkSwarm", "of-one", CoreResult{
+			What: "100 MB image to 4 cold peers from one over an uplink of 25 MB/s, to one copy", Unit: "of its time",
+			Limit: 1.6}),
+		row("BenchmarkSwarm", "peak-MB", CoreResult{
+			What: "memory of these five peers together", Unit: "MB", Limit: 200}),
+		row("BenchmarkSmallFiles", "files/s", CoreResult{
+			What: "99,000 small files: packed, sent, unpacked", Unit: "1/s", Limit: 2000, AtLeast: true}),
+		row("BenchmarkSmallFiles", "peak-MB", CoreResult{
+			What: "memory of these two peers together", Unit: "MB", Limit: 200}),
+	}
+}
+
 // overlayBenchmarks compare the network of a cluster with a bare one, and with wireguard-go on a socket of its own, in
 // one run.
 func overlayBenchmarks() []coreBenchmark {
@@ -129,7 +149,8 @@ func (b *bench) cores(ctx context.Context) error {
 			alone = append(alone, c)
 		}
 	}
-	return errors.Join(b.benchmarks(ctx, alone, []string{"GOMAXPROCS=1"}, "1s"), b.benchmarks(ctx, moving, nil, "5x"))
+	return errors.Join(b.benchmarks(ctx, alone, []string{"GOMAXPROCS=1"}, "1s"), b.benchmarks(ctx, moving, nil, "5x"),
+		b.benchmarks(ctx, swarmBenchmarks(), nil, "1x"))
 }
 
 // benchmarks runs Go benchmarks, each with -benchtime each, and records their figures.

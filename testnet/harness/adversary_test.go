@@ -277,7 +277,7 @@ func (a *adversary) workload(program string, args ...string) *nodepb.Workload {
 		if a.blobs, err = blob.OpenStore(a.t.TempDir(), 1<<20); err != nil {
 			a.t.Fatal(err)
 		}
-		srv := blob.Serve(a.host, a.tag, a.blobs, func(peer.ID, cid.Cid) bool { return true })
+		srv := blob.Serve(a.host, a.tag, a.blobs, func(peer.ID, cid.Cid) bool { return true }, nil)
 		a.t.Cleanup(srv.Close)
 	}
 	c, size, err := a.blobs.Put(a.t.Context(), strings.NewReader("starling fake program "+program+"\n"))

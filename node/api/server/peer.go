@@ -20,6 +20,8 @@ import (
 type Blobs interface {
 	PutBlob(ctx context.Context, key string, r io.Reader) (string, int64, error)
 	OpenBlob(key, cid string) (io.ReadCloser, int64, error)
+	Stored() ([]api.StoredBlob, error)
+	Clean(dry bool) ([]api.StoredBlob, error)
 }
 
 // BindBlobs binds the routes of stored files.
@@ -28,6 +30,10 @@ func BindBlobs(of Blobs) []route.Bound {
 		api.PutBlob.Bind(func(ctx context.Context, q api.Upload) (record.Blob, error) {
 			c, n, err := of.PutBlob(ctx, keyName(ctx), q.Data)
 			return record.Blob{CID: c, Size: n, Tree: q.Tree}, err
+		}),
+		api.ListBlobs.Bind(func(context.Context, api.None) ([]api.StoredBlob, error) { return of.Stored() }),
+		api.CleanBlobs.Bind(func(_ context.Context, q api.DryRun) ([]api.StoredBlob, error) {
+			return of.Clean(q.DryRun)
 		}),
 		api.GetBlob.Bind(func(w http.ResponseWriter, r *http.Request, q api.ByCID) error {
 			f, n, err := of.OpenBlob(keyName(r.Context()), q.CID)

@@ -119,6 +119,8 @@ func callers(ctx context.Context, c route.Caller) map[string]func() error {
 	add(api.ClusterToken, func() error { return api.ClusterToken.Send(ctx, c, id) })
 	add(api.PutBlob, func() error { return api.PutBlob.Send(ctx, c, api.Upload{Data: strings.NewReader("x")}) })
 	add(api.GetBlob, func() error { return raw(api.GetBlob.Do(ctx, c, api.ByCID{CID: "x"})) })
+	add(api.ListBlobs, func() error { return api.ListBlobs.Send(ctx, c, none) })
+	add(api.CleanBlobs, func() error { return api.CleanBlobs.Send(ctx, c, api.DryRun{DryRun: true}) })
 	add(api.GetSpending, func() error { return api.GetSpending.Send(ctx, c, api.Days{}) })
 	add(api.ListKeys, func() error { return api.ListKeys.Send(ctx, c, none) })
 	add(api.AddKey, func() error { return api.AddKey.Send(ctx, c, api.NewKey{Name: "ci"}) })

@@ -66,6 +66,7 @@ func (x *Programs) workload(
 	if err != nil {
 		return nil, jobs.CodeInput, err
 	}
+	w.Fellows = fellows(j, i)
 	if w.Sealed, err = x.cfg.Secrets.SealFor(ctx, j, l.Core.Provider, l.First); err != nil {
 		return nil, jobs.CodePeer, fmt.Errorf("sealing the job's secrets to the provider: %w", err)
 	}

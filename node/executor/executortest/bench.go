@@ -40,6 +40,7 @@ type Files struct {
 	mu      sync.Mutex
 	granted map[cid.Cid]peer.ID
 	dropped map[cid.Cid]int
+	joined  int
 }
 
 // Obtain implements executor.Files.
@@ -50,6 +51,24 @@ func (f *Files) Grant(to peer.ID, c cid.Cid) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.granted[c] = to
+}
+
+// Join implements executor.Files.
+func (f *Files) Join(_ peer.ID, fellows []peer.ID, files []cid.Cid) (leave func()) {
+	change := func(by int) {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.joined += by * len(fellows) * len(files)
+	}
+	change(1)
+	return func() { change(-1) }
+}
+
+// Joined returns the number of rights of fellows to files.
+func (f *Files) Joined() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.joined
 }
 
 // Drop implements executor.Files.

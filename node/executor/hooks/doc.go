@@ -4,6 +4,7 @@
 //	Retention    how long files are kept after the end, and their removal
 //	Replication  a stopped deterministic program has no result
 //	Secrets      opened in memory for a start
+//	Fellows      the providers of other ranks that may read its files here
 //	Program      the image or module
 //	Equipment    the GPUs that a container gets
 //	Files        inputs before the start, outputs after the end
@@ -71,6 +72,7 @@ func All(c Config, network Network) []executor.Hook {
 		Retention{c.Retain, c.Files},
 		Replication{},
 		Secrets{c.Opener},
+		Fellows{c.Files},
 		Program{c.Blobs, from},
 		Equipment{c.Devices},
 		Files{c.Blobs, from},

@@ -49,13 +49,14 @@ func broughtBy(id peer.ID, digest string) string {
 type parts struct {
 	Program
 	from  peer.ID
+	work  *nodepb.Workload
 	files map[string]*nodepb.Blob // by digest
 }
 
 var _ runtime.Parts = parts{}
 
 func (p Program) parts(e *executor.Execution) (parts, error) {
-	out := parts{p, e.Commander(), map[string]*nodepb.Blob{}}
+	out := parts{p, e.Commander(), e.Work, map[string]*nodepb.Blob{}}
 	for _, b := range e.Work.ImageParts {
 		digest, err := workload.PartDigest(b)
 		if err != nil {
@@ -87,7 +88,7 @@ func (p parts) Open(ctx context.Context, digest string, max int64) (io.ReadClose
 	if b.Size > uint64(max) {
 		return nil, 0, badPart("part sha256:%.64s: size: got %d bytes, want at most %d", digest, b.Size, max)
 	}
-	if err := p.From.Obtain(ctx, workload.At(p.from, b), id, int64(b.Size)); err != nil {
+	if err := p.From.Obtain(ctx, workload.At(p.from, p.work, b), id, int64(b.Size)); err != nil {
 		return nil, 0, fmt.Errorf("fetching a part of the image: %w", err)
 	}
 	path, err := p.Blobs.Path(id)

@@ -40,7 +40,7 @@ func (p Program) Prestart(ctx context.Context, e *executor.Execution, l *executo
 		return err
 	}
 	e.Say("fetching the program")
-	if err := p.From.Obtain(ctx, workload.At(e.Commander(), e.Work.Module), id, maxModule); err != nil {
+	if err := p.From.Obtain(ctx, workload.At(e.Commander(), e.Work, e.Work.Module), id, maxModule); err != nil {
 		return fmt.Errorf("fetching the program: %w", err)
 	}
 	if l.Spec.Module, err = p.Blobs.Path(id); err != nil {

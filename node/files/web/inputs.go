@@ -13,13 +13,21 @@ type Inputs struct {
 	// Hosts are those of the operator's own network that URLs may name, HOST or HOST:PORT. They may have private
 	// addresses. Other hosts must be on the internet.
 	Hosts []string `yaml:"hosts"`
+	// Fellows is how many parts of files are sent at a time to other providers of the same jobs; 0 sends none.
+	Fellows int `yaml:"fellows"`
 }
 
+// maxFellows bounds Fellows: each is an open file and a buffer.
+const maxFellows = 64
+
 // Default returns the section of a peer that reads the internet alone.
-func Default() Inputs { return Inputs{URLs: true} }
+func Default() Inputs { return Inputs{URLs: true, Fellows: 8} }
 
 // Check refuses hosts that are no hosts.
 func (i Inputs) Check() error {
+	if i.Fellows < 0 || i.Fellows > maxFellows {
+		return fmt.Errorf("%w: inputs.fellows: got %d, want 0 to %d", service.ErrConfig, i.Fellows, maxFellows)
+	}
 	_, err := i.Reader()
 	return err
 }

@@ -21,12 +21,17 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// Request asks for the bytes of one blob from an offset on.
+// Request asks for bytes of one blob, or for its list of chunks.
 type Request struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Binary CIDv1: raw codec, sha2-256.
-	Cid           []byte `protobuf:"bytes,1,opt,name=cid,proto3" json:"cid,omitempty"`
-	Offset        uint64 `protobuf:"varint,2,opt,name=offset,proto3" json:"offset,omitempty"`
+	Cid    []byte `protobuf:"bytes,1,opt,name=cid,proto3" json:"cid,omitempty"`
+	Offset uint64 `protobuf:"varint,2,opt,name=offset,proto3" json:"offset,omitempty"`
+	// Types that are valid to be assigned to Part:
+	//
+	//	*Request_Length
+	//	*Request_List
+	Part          isRequest_Part `protobuf_oneof:"part"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -75,11 +80,56 @@ func (x *Request) GetOffset() uint64 {
 	return 0
 }
 
+func (x *Request) GetPart() isRequest_Part {
+	if x != nil {
+		return x.Part
+	}
+	return nil
+}
+
+func (x *Request) GetLength() uint64 {
+	if x != nil {
+		if x, ok := x.Part.(*Request_Length); ok {
+			return x.Length
+		}
+	}
+	return 0
+}
+
+func (x *Request) GetList() bool {
+	if x != nil {
+		if x, ok := x.Part.(*Request_List); ok {
+			return x.List
+		}
+	}
+	return false
+}
+
+type isRequest_Part interface {
+	isRequest_Part()
+}
+
+type Request_Length struct {
+	// So many bytes from the offset on; 0: no bytes, only the head. Without a part: all from the offset on.
+	Length uint64 `protobuf:"varint,3,opt,name=length,proto3,oneof"`
+}
+
+type Request_List struct {
+	// The body is the list: the SHA-256 of each chunk.
+	List bool `protobuf:"varint,4,opt,name=list,proto3,oneof"`
+}
+
+func (*Request_Length) isRequest_Part() {}
+
+func (*Request_List) isRequest_Part() {}
+
 // Head comes before the bytes.
 type Head struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Size of the whole blob.
-	Size          uint64 `protobuf:"varint,1,opt,name=size,proto3" json:"size,omitempty"`
+	Size uint64 `protobuf:"varint,1,opt,name=size,proto3" json:"size,omitempty"`
+	// Of a blob that the peer is still receiving: the verified chunks. Bit i%8 of byte i/8 is chunk i. Empty: all.
+	Chunks        []byte `protobuf:"bytes,2,opt,name=chunks,proto3" json:"chunks,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -121,16 +171,27 @@ func (x *Head) GetSize() uint64 {
 	return 0
 }
 
+func (x *Head) GetChunks() []byte {
+	if x != nil {
+		return x.Chunks
+	}
+	return nil
+}
+
 var File_p2p_blob_blobpb_blob_proto protoreflect.FileDescriptor
 
 const file_p2p_blob_blobpb_blob_proto_rawDesc = "" +
 	"\n" +
-	"\x1ap2p/blob/blobpb/blob.proto\x12\x10starling.blob.v1\"3\n" +
+	"\x1ap2p/blob/blobpb/blob.proto\x12\x10starling.blob.v1\"k\n" +
 	"\aRequest\x12\x10\n" +
 	"\x03cid\x18\x01 \x01(\fR\x03cid\x12\x16\n" +
-	"\x06offset\x18\x02 \x01(\x04R\x06offset\"\x1a\n" +
+	"\x06offset\x18\x02 \x01(\x04R\x06offset\x12\x18\n" +
+	"\x06length\x18\x03 \x01(\x04H\x00R\x06length\x12\x14\n" +
+	"\x04list\x18\x04 \x01(\bH\x00R\x04listB\x06\n" +
+	"\x04part\"2\n" +
 	"\x04Head\x12\x12\n" +
-	"\x04size\x18\x01 \x01(\x04R\x04sizeB6Z4github.com/starling-network/starling/p2p/blob/blobpbb\x06proto3"
+	"\x04size\x18\x01 \x01(\x04R\x04size\x12\x16\n" +
+	"\x06chunks\x18\x02 \x01(\fR\x06chunksB6Z4github.com/starling-network/starling/p2p/blob/blobpbb\x06proto3"
 
 var (
 	file_p2p_blob_blobpb_blob_proto_rawDescOnce sync.Once
@@ -161,6 +222,10 @@ func init() { file_p2p_blob_blobpb_blob_proto_init() }
 func file_p2p_blob_blobpb_blob_proto_init() {
 	if File_p2p_blob_blobpb_blob_proto != nil {
 		return
+	}
+	file_p2p_blob_blobpb_blob_proto_msgTypes[0].OneofWrappers = []any{
+		(*Request_Length)(nil),
+		(*Request_List)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/starling-network/starling/cmd/internal/cli"
+	"github.com/starling-network/starling/cmd/internal/cli/blobcmd"
 	"github.com/starling-network/starling/node/api"
 )
 
@@ -80,7 +81,8 @@ reputation. PEER is a peer id (12D3Koo…), a key, or the first eight characters
   starling peer ls
   starling peer show 7xKX…gAsU
   starling peer block add 7xKX…gAsU --reason "lost three jobs"`,
-	}, newNode(a), newStop(a), peersLs(a), peersShow(a), newPeerPing(a), newBlock(a), newKey(a), newAPI(a))
+	}, newNode(a), newStop(a), peersLs(a), peersShow(a), newPeerPing(a), newBlock(a), newKey(a),
+		blobcmd.New(a), newAPI(a))
 }
 
 func newPeerPing(a *cli.App) *cobra.Command {

@@ -104,7 +104,7 @@ func (r resolver) directory(ctx context.Context, source string, found ipfs.Found
 		return b, unreadIPFS(fmt.Errorf("%s: %w", source, err))
 	}
 	p.Status("uploading %s", source)
-	if b, err = uploadOne(ctx, r.peer, dir); err != nil {
+	if b, err = Store(ctx, r.peer, dir); err != nil {
 		return b, fmt.Errorf("uploading %s: %w", source, err)
 	}
 	p.Say("input %s is a directory, %s, through this computer", source, stream.Size(size))

@@ -65,7 +65,7 @@ func Upload(ctx context.Context, a *cli.App, c *api.Client, spec job.Job, p *cli
 			continue
 		}
 		p.Status("uploading %d of %d: %s", i+1, len(sources), source)
-		b, err := uploadOne(ctx, c, source)
+		b, err := Store(ctx, c, source)
 		if err != nil {
 			return spec, fmt.Errorf("uploading %s: %w", source, err)
 		}
@@ -74,8 +74,8 @@ func Upload(ctx context.Context, a *cli.App, c *api.Client, spec job.Job, p *cli
 	return spec.WithBlobs(out)
 }
 
-// uploadOne stores a file unchanged, or a directory as an archive of blob.Pack.
-func uploadOne(ctx context.Context, c *api.Client, path string) (job.Blob, error) {
+// Store stores a file unchanged, or a directory as an archive of blob.Pack.
+func Store(ctx context.Context, c *api.Client, path string) (job.Blob, error) {
 	info, err := os.Stat(path)
 	if err != nil {
 		return job.Blob{}, &cli.Error{Code: cli.ExitUsage, Err: err}
