@@ -189,7 +189,8 @@ func (v Values) CheckFor(j Job) error {
 		ps.add("spec.registryAuth", "there are credentials that the job does not name")
 	case j.Registry != nil && v.Password == "" && !j.Registry.Docker:
 		ps.add("spec.registryAuth", "the password is missing")
-	case len(v.Username) > maxUsername || len(v.Password) > MaxText || !names.IsText(v.Username) || !names.IsText(v.Password):
+	case len(v.Username) > maxUsername || len(v.Password) > MaxText || !names.IsText(v.Username) ||
+		!names.IsText(v.Password):
 		ps.add("spec.registryAuth", "want text of at most %d and %d bytes without NUL", maxUsername, MaxText)
 	}
 	return ps.err()

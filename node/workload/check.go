@@ -266,7 +266,7 @@ func checkCheckpoint(w *nodepb.Workload) error {
 	if slices.ContainsFunc(w.Outputs, taken) || w.Scratch != "" && taken(w.Scratch) {
 		return Bad("checkpoint %s: an output or the scratch directory is there", c.Path)
 	}
-	if c.EveryMillis < uint64(MinCheckpoint/time.Millisecond) || c.EveryMillis > uint64(MaxCheckpoint/time.Millisecond) {
+	if ms := c.EveryMillis; ms < uint64(MinCheckpoint/time.Millisecond) || ms > uint64(MaxCheckpoint/time.Millisecond) {
 		return Bad("checkpoint: interval of %d ms, want %v to %v", c.EveryMillis, MinCheckpoint, MaxCheckpoint)
 	}
 	if w.Seed != 0 {

@@ -47,7 +47,7 @@ func (r rankStep) start() {
 	if r.i == 0 {
 		r.s.Plan.Ready = time.Time{}
 	}
-	r.emit(StartExecution{r.exec(), r.s.Round, r.Generation, r.Checkpoint})
+	r.emit(StartExecution{r.exec(), r.s.Round, r.Generation, r.Checkpoints})
 }
 
 // resume continues an execution that an earlier process or supervisor started.
@@ -57,7 +57,7 @@ func (r rankStep) resume() {
 		return
 	}
 	r.Doing = Starting
-	r.emit(StartExecution{r.exec(), r.s.Round, r.Generation, r.Checkpoint})
+	r.emit(StartExecution{r.exec(), r.s.Round, r.Generation, r.Checkpoints})
 }
 
 // reclaim requests the result of an execution after the end of its lease. Without a result the lease is lost for cause.
@@ -173,15 +173,35 @@ func (ev PeerFailed) apply(t *step) error {
 	return nil
 }
 
+// A rank has maxCheckpoints: guardians of its job may not have the newest yet. After maxRefused executions that did not
+// begin from its newest it forgets that.
+const maxCheckpoints, maxRefused = 2, 2
+
 func (ev CheckpointKept) apply(t *step) error {
 	r, ok := t.current(ev.Exec)
-	if ok && !ev.File.valid() {
+	if !ok {
+		return nil
+	}
+	c := Checkpoint{File: ev.File, Number: ev.Number, At: t.now.Time}
+	r.Checkpoints = append([]Checkpoint{c}, r.Checkpoints[:min(len(r.Checkpoints), maxCheckpoints-1)]...)
+	if c.invalid() {
 		return fmt.Errorf("%w: checkpoint of rank %d", ErrEvent, r.i)
 	}
-	if ok {
-		r.Checkpoint = ev.File
-	}
 	return nil
+}
+
+// distrust counts an execution that was to continue from the rank's newest checkpoint and never began. That may be the
+// reason: only a provider finds out that it does not fit, or cannot be unpacked.
+func (r rankStep) distrust(cause Cause) {
+	blamed := cause == CauseRefused || cause == CauseBroken || cause == CauseLate
+	if r.Pulled || r.Adopted || r.State != RankRunning || len(r.Checkpoints) == 0 || !blamed {
+		return
+	}
+	r.Checkpoints = slices.Clone(r.Checkpoints)
+	if r.Checkpoints[0].Refused++; r.Checkpoints[0].Refused == maxRefused {
+		r.note(NoteRestored, r.i, "no execution began from checkpoint %d, which is forgotten", r.Checkpoints[0].Number)
+		r.Checkpoints = r.Checkpoints[1:]
+	}
 }
 
 // decide determines the next step after an execution with gathered outputs.
@@ -214,15 +234,9 @@ func (r rankStep) decide() {
 	default:
 		r.finish()
 	}
-	r.Checkpoint = r.checkpoint()
-}
-
-// checkpoint is where the rank's next execution begins: an execution that ended for good leaves none.
-func (r rankStep) checkpoint() File {
-	if r.State == RankDone {
-		return File{}
+	if r.State == RankDone { // nothing continues from it
+		r.Checkpoints = nil
 	}
-	return r.Checkpoint
 }
 
 // finish is the end of an execution that is not started again.
@@ -250,6 +264,7 @@ func (r rankStep) lose(cause Cause, reason string) {
 	if r.LostBy != 0 { // its lease ended before (R8)
 		cause, reason = r.LostBy, r.lostWhy
 	}
+	r.distrust(cause)
 	chain, used := r.Lease, cause == CauseExpired && r.Unextended == "" // the lease was used up
 	whole := used && r.Whole
 	if cause.fault() {

@@ -155,8 +155,8 @@ func (s *State) validateRank(i int) error {
 		return bad("epoch, losses or restarts", "out of range")
 	case !validOutputs(r.Outputs):
 		return bad("outputs", len(r.Outputs))
-	case !r.Checkpoint.valid():
-		return bad("checkpoint", r.Checkpoint.CID)
+	case len(r.Checkpoints) > maxCheckpoints || slices.ContainsFunc(r.Checkpoints, Checkpoint.invalid):
+		return bad("checkpoints", len(r.Checkpoints))
 	}
 	return nil
 }
@@ -191,6 +191,10 @@ func (s *State) validateLists() error {
 
 func validOutputs(files []File) bool {
 	return len(files) <= maxOutputs && !slices.ContainsFunc(files, func(f File) bool { return !f.valid() })
+}
+
+func (c Checkpoint) invalid() bool {
+	return !c.File.valid() || c.File.CID == "" || c.Refused >= maxRefused
 }
 
 // valid reports whether f can name a file: a printable path, an alphanumeric content id, a size. The zero File is

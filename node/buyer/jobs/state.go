@@ -64,22 +64,22 @@ type State struct {
 
 // Rank is one numbered worker of a job.
 type Rank struct {
-	State      RankState      `json:"state"`
-	Joining    bool           `json:"joining,omitempty"` // of a scale-up that is not complete
-	Epoch      uint32         `json:"epoch,omitempty"`   // of its newest order; each lease of the rank has its own
-	Lease      market.LeaseID `json:"lease,omitzero"`    // first of its renewal chain; zero without one
-	Whole      bool           `json:"whole,omitempty"`   // the lease was bought for all of timeouts.run
-	Provider   sign.Key       `json:"provider,omitzero"`
-	Seq        uint64         `json:"seq,omitempty"`        // newest execution under Lease
-	Generation uint32         `json:"generation,omitempty"` // of the cluster when Seq was started
-	Losses     uint32         `json:"losses,omitempty"`
-	Restarts   uint32         `json:"restarts,omitempty"`
-	NotBefore  time.Time      `json:"notBefore,omitzero"` // of the next order or start
-	Begun      time.Time      `json:"begun,omitzero"`     // Seq was requested
-	Exit       Exit           `json:"exit,omitzero"`
-	Outputs    []File         `json:"outputs,omitempty"`
-	Checkpoint File           `json:"checkpoint,omitzero"`
-	Unextended string         `json:"unextended,omitempty"` // why its lease was not renewed
+	State       RankState      `json:"state"`
+	Joining     bool           `json:"joining,omitempty"` // of a scale-up that is not complete
+	Epoch       uint32         `json:"epoch,omitempty"`   // of its newest order; each lease of the rank has its own
+	Lease       market.LeaseID `json:"lease,omitzero"`    // first of its renewal chain; zero without one
+	Whole       bool           `json:"whole,omitempty"`   // the lease was bought for all of timeouts.run
+	Provider    sign.Key       `json:"provider,omitzero"`
+	Seq         uint64         `json:"seq,omitempty"`        // newest execution under Lease
+	Generation  uint32         `json:"generation,omitempty"` // of the cluster when Seq was started
+	Losses      uint32         `json:"losses,omitempty"`
+	Restarts    uint32         `json:"restarts,omitempty"`
+	NotBefore   time.Time      `json:"notBefore,omitzero"` // of the next order or start
+	Begun       time.Time      `json:"begun,omitzero"`     // Seq was requested
+	Exit        Exit           `json:"exit,omitzero"`
+	Outputs     []File         `json:"outputs,omitempty"`
+	Checkpoints []Checkpoint   `json:"checkpoints,omitempty"` // the newest first
+	Unextended  string         `json:"unextended,omitempty"`  // why its lease was not renewed
 
 	Doing     Activity  `json:"-"`
 	Gang      GangID    `json:"-"` // while Ordering
@@ -95,6 +95,14 @@ type Rank struct {
 	unplaced string // why its newest order failed
 	tries    uint32 // orders that failed since Since
 	heard    bool   // since another rank is Judging
+}
+
+// Checkpoint is a pack from which the next execution of a rank can continue.
+type Checkpoint struct {
+	File    File      `json:"file,omitzero"`
+	Number  uint64    `json:"number,omitempty"`  // by the provider, within its execution
+	At      time.Time `json:"at,omitzero"`       // the peer had it
+	Refused uint32    `json:"refused,omitempty"` // executions that were to continue from it and never began
 }
 
 // Exit is how an execution ended.

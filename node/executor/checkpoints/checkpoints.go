@@ -31,7 +31,6 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/starling-network/starling/node/executor"
-	"github.com/starling-network/starling/node/executor/hooks"
 	"github.com/starling-network/starling/node/live"
 	"github.com/starling-network/starling/node/nodepb"
 	"github.com/starling-network/starling/node/runtime"
@@ -61,8 +60,8 @@ const (
 	restless  = "files in the checkpoint change all the time: write them under another name outside, and rename them"
 )
 
-// Hook packs checkpoints at each interval in which they changed, and reports the packs. A pack is made of a directory at
-// rest, and discarded if the directory changed meanwhile.
+// Hook packs checkpoints at each interval in which they changed, and reports the packs. A pack is made of a directory
+// at rest, and discarded if the directory changed meanwhile.
 type Hook struct {
 	blobs workload.Blobs
 	files executor.Files
@@ -259,8 +258,8 @@ func (h *Hook) pack(ctx context.Context, e *executor.Execution, r *folder) error
 		return errChanged
 	}
 	if errors.Is(err, blob.ErrTooLarge) {
-		return workload.Bad("checkpoint: two packs and all files of the program take more than the %d MiB of disk that "+
-			"the lease has: request more disk", e.Disk()>>20)
+		return workload.Bad("checkpoint: two packs and all files of the program take more than the %d MiB of disk "+
+			"that the lease has: request more disk", e.Disk()>>20)
 	}
 	if err != nil {
 		return err
@@ -285,10 +284,11 @@ func (h *Hook) keep(ctx context.Context, e *executor.Execution, all []*nodepb.Pa
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	s, _, _ := e.Snapshot()
-	if s.PackProblem == problem && len(s.Packs) == len(all) && (len(all) == 0 || has(s.Packs, all[len(all)-1])) {
+	n := len(all)
+	if s.PackProblem == problem && len(s.Packs) == n && (n == 0 || has(s.Packs, all[n-1])) {
 		return nil
 	}
-	if n := len(all); n > 0 && !has(s.Packs, all[n-1]) {
+	if n > 0 && !has(s.Packs, all[n-1]) {
 		if c, err := workload.CID(all[n-1].Blob); err != nil || !h.blobs.Has(c) {
 			return errChanged
 		}
@@ -311,7 +311,7 @@ func has(all []*nodepb.Pack, p *nodepb.Pack) bool {
 // drop drops a pack that no execution has. h.mu is held.
 func (h *Hook) drop(e *executor.Execution, c cid.Cid) {
 	for _, other := range e.All() {
-		if slices.Contains(hooks.FilesOf(other), c) {
+		if slices.Contains(executor.FilesOf(other), c) {
 			return
 		}
 	}

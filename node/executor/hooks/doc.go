@@ -14,8 +14,8 @@
 //	Probes       the buyer's measurements of the leased hardware, one after the other
 //	Pauses       a paused program of an earlier process is paused again
 //
-// [All] returns them in their order. node/executor/member has the hook of networks, and node/executor/checkpoints that of
-// the packs of checkpoints.
+// [All] returns them in their order. node/executor/member has the hook of networks, and node/executor/checkpoints that
+// of the packs of checkpoints.
 package hooks
 
 import (

@@ -58,36 +58,16 @@ func (h Retention) Forget(e *executor.Execution, _ *journal.Batch) (done func())
 	return func() {
 		used := map[cid.Cid]bool{}
 		for _, other := range e.All() {
-			for _, c := range FilesOf(other) {
+			for _, c := range executor.FilesOf(other) {
 				used[c] = true
 			}
 		}
-		for _, c := range FilesOf(e) {
+		for _, c := range executor.FilesOf(e) {
 			if !used[c] {
 				h.Files.Drop(c)
 			}
 		}
 	}
-}
-
-// FilesOf returns the inputs, the outputs and the packs of an execution.
-func FilesOf(e *executor.Execution) (out []cid.Cid) {
-	for _, in := range e.Work.Inputs {
-		out = appendCID(out, in.GetBlob())
-	}
-	return append(out, left(e)...)
-}
-
-// left returns the outputs and the packs of an execution.
-func left(e *executor.Execution) (out []cid.Cid) {
-	s, _, _ := e.Snapshot()
-	for _, o := range s.Outputs {
-		out = appendCID(out, o.GetBlob())
-	}
-	for _, p := range s.Packs {
-		out = appendCID(out, p.GetBlob())
-	}
-	return out
 }
 
 func appendCID(to []cid.Cid, b *nodepb.Blob) []cid.Cid {
@@ -97,15 +77,15 @@ func appendCID(to []cid.Cid, b *nodepb.Blob) []cid.Cid {
 	return to
 }
 
-// Needed returns the files that executions need: outputs and packs of all executions, programs and inputs of running ones, and
-// the parts of images that the container engine does not have yet.
+// Needed returns the files that executions need: outputs and packs of all executions, programs and inputs of running
+// ones, and the parts of images that the container engine does not have yet.
 func Needed(all []*executor.Execution) map[cid.Cid]bool {
 	out := map[cid.Cid]bool{}
 	for _, e := range all {
 		s, _, _ := e.Snapshot()
-		need := left(e)
+		need := executor.LeftOf(e)
 		if !s.State.Ended() {
-			need = append(appendCID(need, e.Work.Module), FilesOf(e)...)
+			need = append(appendCID(need, e.Work.Module), executor.FilesOf(e)...)
 		}
 		if s.State == nodepb.ExecState_EXEC_STATE_PULLING {
 			for _, part := range e.Work.ImageParts {
