@@ -7,6 +7,7 @@ import (
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/buyer/jobs/file"
 )
 
 // rankStep is one rank within a step.
@@ -173,18 +174,13 @@ func (ev PeerFailed) apply(t *step) error {
 	return nil
 }
 
-// A rank has maxCheckpoints: guardians of its job may not have the newest yet. After maxRefused executions that did not
-// begin from its newest it forgets that.
-const maxCheckpoints, maxRefused = 2, 2
-
 func (ev CheckpointKept) apply(t *step) error {
 	r, ok := t.current(ev.Exec)
 	if !ok {
 		return nil
 	}
-	c := Checkpoint{File: ev.File, Number: ev.Number, At: t.now.Time}
-	r.Checkpoints = append([]Checkpoint{c}, r.Checkpoints[:min(len(r.Checkpoints), maxCheckpoints-1)]...)
-	if c.invalid() {
+	r.Checkpoints = file.Keep(r.Checkpoints, Checkpoint{File: ev.File, Number: ev.Number, At: t.now.Time})
+	if !file.ValidCheckpoints(r.Checkpoints) {
 		return fmt.Errorf("%w: checkpoint of rank %d", ErrEvent, r.i)
 	}
 	return nil
@@ -197,10 +193,9 @@ func (r rankStep) distrust(cause Cause) {
 	if r.Pulled || r.Adopted || r.State != RankRunning || len(r.Checkpoints) == 0 || !blamed {
 		return
 	}
-	r.Checkpoints = slices.Clone(r.Checkpoints)
-	if r.Checkpoints[0].Refused++; r.Checkpoints[0].Refused == maxRefused {
-		r.note(NoteRestored, r.i, "no execution began from checkpoint %d, which is forgotten", r.Checkpoints[0].Number)
-		r.Checkpoints = r.Checkpoints[1:]
+	newest, n := r.Checkpoints[0].Number, len(r.Checkpoints)
+	if r.Checkpoints = file.Refuse(r.Checkpoints); len(r.Checkpoints) < n {
+		r.note(NoteRestored, r.i, "no execution began from checkpoint %d, which is forgotten", newest)
 	}
 }
 

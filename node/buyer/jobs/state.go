@@ -7,6 +7,7 @@ import (
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/lease"
 	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/buyer/jobs/file"
 )
 
 // Now is the time of a Step: the wall clock for deadlines, the chain's slot for leases.
@@ -97,13 +98,11 @@ type Rank struct {
 	heard    bool   // since another rank is Judging
 }
 
-// Checkpoint is a pack from which the next execution of a rank can continue.
-type Checkpoint struct {
-	File    File      `json:"file,omitzero"`
-	Number  uint64    `json:"number,omitempty"`  // by the provider, within its execution
-	At      time.Time `json:"at,omitzero"`       // the peer had it
-	Refused uint32    `json:"refused,omitempty"` // executions that were to continue from it and never began
-}
+// The files of a job.
+type (
+	File       = file.File
+	Checkpoint = file.Checkpoint
+)
 
 // Exit is how an execution ended.
 type Exit struct {
@@ -126,14 +125,6 @@ const (
 )
 
 func (e Exit) ok() bool { return e.Code == 0 && e.Reason == "" && !e.Broken }
-
-// File names a file or a tree of files by its content.
-type File struct {
-	Path  string `json:"path,omitempty"`
-	CID   string `json:"cid,omitempty"`
-	Bytes int64  `json:"bytes,omitempty"`
-	Tree  bool   `json:"tree,omitempty"`
-}
 
 // Gang is one order in progress.
 type Gang struct {
