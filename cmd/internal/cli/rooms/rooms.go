@@ -10,7 +10,6 @@ import (
 	"github.com/starling-network/starling/cmd/internal/cli/clustercmd"
 	"github.com/starling-network/starling/cmd/internal/cli/imagecmd"
 	"github.com/starling-network/starling/cmd/internal/cli/jobcmd"
-	"github.com/starling-network/starling/cmd/internal/cli/jobcmd/checkpointcmd"
 	"github.com/starling-network/starling/cmd/internal/cli/jobcmd/prunecmd"
 	"github.com/starling-network/starling/cmd/internal/cli/livecmd"
 	"github.com/starling-network/starling/cmd/internal/cli/marketcmd"
@@ -58,7 +57,7 @@ var Commands = []func(*cli.App) *cobra.Command{
 
 // newJob combines the commands on all jobs, running jobs and templates.
 func newJob(a *cli.App) *cobra.Command {
-	return jobcmd.NewJob(a, append(livecmd.Control(a), templatecmd.New(a), prunecmd.New(a), checkpointcmd.New(a))...)
+	return jobcmd.NewJob(a, append(livecmd.Control(a), templatecmd.New(a), prunecmd.New(a))...)
 }
 
 // newRun gives run its templates and the terminals of livecmd.
