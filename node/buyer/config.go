@@ -31,7 +31,7 @@ type Config struct {
 
 	Escrows  *Escrows // nil on a free network
 	Store    store.Store
-	Blobs    admission.Blobs
+	Blobs    programs.Blobs
 	Files    Files
 	Runtimes admission.Runtimes // for the reduce step
 	Slots    run.Clock
@@ -82,8 +82,7 @@ type Config struct {
 type Files interface {
 	// Fetch copies a blob of at most most bytes from a peer into the store.
 	Fetch(ctx context.Context, from peer.ID, c cid.Cid, most int64) error
-	// Grant lets a peer read a blob here.
-	Grant(to peer.ID, c cid.Cid)
+	programs.Files
 	// Uploaded reports whether an API key brought a blob.
 	Uploaded(key string, c cid.Cid) bool
 }

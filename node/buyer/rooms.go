@@ -52,7 +52,8 @@ func (b *Buyer) furnish(fundTime time.Duration) {
 	})
 	r.programs = programs.Config{
 		Host: cfg.Host, Genesis: cfg.Genesis, Clock: cfg.Slots, Executions: b.executions, Secrets: b.secrets,
-		Files: cfg.Files, Reputation: cfg.Reputation, MaxOutput: cfg.MaxOutput, Tasks: &b.wg, Log: cfg.Log,
+		Files: cfg.Files, Reputation: cfg.Reputation, MaxOutput: cfg.MaxOutput, Packs: cfg.Blobs, Tasks: &b.wg,
+		Log: cfg.Log,
 	}
 	r.lines = lines.Config{
 		Host: cfg.Host, Genesis: cfg.Genesis, Clock: cfg.Slots, Leases: b.leases, Money: buying{b}, Deposits: b.pay,

@@ -295,11 +295,36 @@ func (e *Execution) Persist(ctx context.Context) error {
 	return nil
 }
 
-// grantLocked lets the peer that commands the execution fetch its outputs. e.mu is held.
+// grantLocked lets the peer that commands the execution fetch its outputs and the pack of its checkpoint. e.mu is held.
 func (e *Execution) grantLocked() {
-	for _, o := range e.state.Outputs {
-		if c, err := workload.CID(o.Blob); err == nil {
+	grant := func(b *nodepb.Blob) {
+		if c, err := workload.CID(b); err == nil {
 			e.x.cfg.Files.Grant(e.rec.Buyer, c)
 		}
 	}
+	for _, o := range e.state.Outputs {
+		grant(o.Blob)
+	}
+	for _, p := range e.state.Packs {
+		grant(p.Blob)
+	}
+}
+
+// SetPacks sets the packs of an execution's checkpoint, and why there is no newer one. They are journalled before its
+// followers see them, and the peer that commands the execution may fetch them. After an error the earlier ones are in
+// force.
+func SetPacks(ctx context.Context, e *Execution, packs []*nodepb.Pack, problem string) error {
+	var before []*nodepb.Pack
+	var trouble string
+	e.Update(func(s *nodepb.Execution) {
+		before, trouble = s.Packs, s.PackProblem
+		s.Packs, s.PackProblem = packs, problem
+		e.grantLocked()
+	})
+	if err := e.Persist(ctx); err != nil {
+		e.Update(func(s *nodepb.Execution) { s.Packs, s.PackProblem = before, trouble })
+		return err
+	}
+	e.Changed()
+	return nil
 }

@@ -102,7 +102,6 @@ func handTo(ctx context.Context, e *Execution, to peer.ID, epoch uint64) error {
 			fmt.Sprintf("supervision epoch: got %[2]d, want at least %[1]d", at, epoch))
 	}
 	e.rec.Buyer, e.rec.Epoch = to, epoch
-	ended := e.state.State == nodepb.ExecState_EXEC_STATE_EXITED
 	e.mu.Unlock()
 	if err := e.Persist(ctx); err != nil {
 		e.mu.Lock()
@@ -112,9 +111,7 @@ func handTo(ctx context.Context, e *Execution, to peer.ID, epoch uint64) error {
 		e.mu.Unlock()
 		return err
 	}
-	if ended {
-		e.Update(func(*nodepb.Execution) { e.grantLocked() })
-	}
+	e.Update(func(*nodepb.Execution) { e.grantLocked() })
 	e.Changed()
 	return nil
 }

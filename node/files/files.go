@@ -141,12 +141,9 @@ func (f *Files) Share(to peer.ID, c cid.Cid) {
 // Uploaded reports whether an API key brought a blob.
 func (f *Files) Uploaded(key string, c cid.Cid) bool { return f.cfg.Blobs.Brought(c, keyHolder(key)) }
 
-// Drop removes a blob after its use by the selling side, unless a job of this peer's own needs it.
+// Drop removes a blob after its use by one side of the peer, unless a job of its own or another room needs it.
 func (f *Files) Drop(c cid.Cid) {
-	if f.jobs.Uses(c) {
-		return
-	}
-	if err := f.cfg.Blobs.Remove(c); err != nil {
+	if _, err := f.Free([]cid.Cid{c}); err != nil {
 		f.cfg.Log.Warn("cannot remove an unused blob", "cid", c, "err", err)
 	}
 }

@@ -9,11 +9,11 @@ import (
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/cluster"
+	"github.com/starling-network/starling/node/job/names"
 	"github.com/starling-network/starling/node/runtime"
 )
 
 const (
-	maxName  = 63
 	maxBlobs = 16_384
 )
 
@@ -22,9 +22,9 @@ func (j Job) Check() error { return problemsOf(j).err() }
 
 func problemsOf(j Job) problems {
 	var ps problems
-	if !isName(j.Name) {
+	if !names.IsName(j.Name) {
 		ps.add("metadata.name", "%.80q is not a name: want 1 to %d of a-z, 0-9 and '-', beginning and ending with a "+
-			"letter or digit", j.Name, maxName)
+			"letter or digit", j.Name, names.Max)
 	}
 	checkLabels(j, &ps)
 	checkProgram(j, &ps)
@@ -44,6 +44,7 @@ func problemsOf(j Job) problems {
 	checkFiles(j, &ps)
 	checkVolumes(j, &ps)
 	checkRounds(j, &ps)
+	checkCheckpoint(j, &ps)
 	checkRestart(j, &ps)
 	checkHealth(j, &ps)
 	checkTimes(j, &ps)
@@ -66,11 +67,11 @@ func checkLabels(j Job, ps *problems) {
 		return
 	}
 	for _, k := range slices.Sorted(maps.Keys(j.Labels)) {
-		if !isLabel(k) {
+		if !names.IsLabel(k) {
 			ps.add("metadata.labels."+Printable(k),
 				"not a label's name: want 1 to 63 of letters, digits, '.', '_', '/' and '-'")
 		}
-		if v := j.Labels[k]; len(v) > 256 || !isText(v) || strings.ContainsAny(v, "\r\n") {
+		if v := j.Labels[k]; len(v) > 256 || !names.IsText(v) || strings.ContainsAny(v, "\r\n") {
 			ps.add("metadata.labels."+Printable(k), "want one line of at most 256 bytes")
 		}
 	}
@@ -84,12 +85,12 @@ func checkEnv(j Job, ps *problems) {
 	for _, k := range slices.Sorted(maps.Keys(j.Env)) {
 		field := "spec.env." + Printable(k)
 		switch {
-		case !isVariable(k):
+		case !names.IsVariable(k):
 			ps.add(field, "not a variable's name: want letters, digits and '_', not beginning with a digit")
 		case strings.HasPrefix(k, "STARLING_"):
 			ps.add(field, "names with STARLING_ are set by the network")
 		}
-		if v := j.Env[k]; len(v) > MaxText || !isText(v) {
+		if v := j.Env[k]; len(v) > MaxText || !names.IsText(v) {
 			ps.add(field, "want text of at most %d bytes without NUL", MaxText)
 		}
 	}
@@ -186,6 +187,7 @@ func checkVerify(j Job, ps *problems) {
 		{j.Rounds != nil, "rounds run on the same leases, and each provider signs one result: submit a job for " +
 			"each round"},
 		{j.ScratchMiB > 0, "a result may depend on the scratch space: write temporary files below an output"},
+		{j.Checkpoint != nil, "a result may depend on the times of checkpoints: leave spec.checkpoint out"},
 		{len(j.Secrets) > 0 || j.Registry != nil, "secrets are for one provider, and a replica runs on another"},
 		{j.Guardians > 0, "guardians do not buy replicas; leave one of the two out (--guardians 0)"},
 		{j.Restart.Policy != RestartNever, "a restarted program continues from its files: write restart.policy " +
@@ -243,7 +245,7 @@ func checkArgs(ps *problems, field string, args []string) {
 		return
 	}
 	for i, a := range args {
-		if len(a) > MaxText || !isText(a) {
+		if len(a) > MaxText || !names.IsText(a) {
 			ps.add(fmt.Sprintf("%s[%d]", field, i), "want text of at most %d bytes without NUL", MaxText)
 		}
 	}

@@ -24,6 +24,7 @@ import (
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/job/names"
 	"github.com/starling-network/starling/node/runtime"
 )
 
@@ -100,6 +101,8 @@ type Job struct {
 	Outputs []Output `json:"outputs,omitempty"`
 	// Volumes are the volumes that the program finds.
 	Volumes []VolumeMount `json:"volumes,omitempty"`
+	// Checkpoint is optional; if nil, a rank that moves begins anew.
+	Checkpoint *Checkpoint `json:"checkpoint,omitempty"`
 	// ScratchMiB is the room that every rank has at ScratchPath at least, beside the disk of Resources; 0: none.
 	ScratchMiB uint32 `json:"scratchMiB,omitempty"`
 	// ShmMiB is the size of a container's /dev/shm, which is part of its memory; 0: half of its memory.
@@ -322,6 +325,12 @@ func (j Job) withDefaults(said func(field string) bool) Job {
 	if j.Guardians > 0 && j.Runtime != RuntimeVolume && !said("spec.standbys") {
 		j.Standbys = DefaultStandbys
 	}
+	if j.Checkpoint != nil {
+		j.Checkpoint = j.Checkpoint.withDefaults()
+		if !said("spec.resources.disk") && j.Resources.PerUnit.DiskMiB == 0 {
+			j.Resources.PerUnit.DiskMiB = DefaultCheckpointDiskMiB
+		}
+	}
 	if per := &j.Resources.PerUnit; j.Verify == VerifyReplicate {
 		if per.MemoryMiB == 0 {
 			per.MemoryMiB = DefaultVerifyMemoryMiB
@@ -351,7 +360,7 @@ func nameFrom(module string) string {
 		}
 		return '-'
 	}, base)
-	clean = strings.Trim(clean[:min(len(clean), maxName)], "-")
+	clean = strings.Trim(clean[:min(len(clean), names.Max)], "-")
 	if clean == "" {
 		return "job"
 	}

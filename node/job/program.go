@@ -10,6 +10,7 @@ import (
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/images"
+	"github.com/starling-network/starling/node/job/names"
 	"github.com/starling-network/starling/node/runtime"
 )
 
@@ -114,7 +115,7 @@ func checkProgram(j Job, ps *problems) {
 	if len(j.Entrypoint) > 0 && j.Entrypoint[0] == "" {
 		ps.add("spec.entrypoint[0]", "names no program")
 	}
-	if d := j.WorkDir; d != "" && (!path.IsAbs(d) || path.Clean(d) != d || len(d) > MaxPath || !isText(d)) {
+	if d := j.WorkDir; d != "" && (!path.IsAbs(d) || path.Clean(d) != d || len(d) > MaxPath || !names.IsText(d)) {
 		ps.add("spec.workDir", "%.80q is not a clean absolute path", d)
 	}
 	if j.Network != runtime.NetworkNone && j.Network != runtime.NetworkInternet {

@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/node/job/names"
 )
 
 // Names, labels and variables are of their letters alone, up to their length.
@@ -22,10 +23,10 @@ func TestWords(t *testing.T) {
 		is         func(string) bool
 		good, evil []string
 	}{
-		{isName, []string{"a", "9", "a-b", strings.Repeat("a", maxName)}, []string{"", "-a", "a-", "A", "a_b", "a.b", "ä", "a\n", strings.Repeat("a", maxName+1)}},
-		{isLabel, []string{"a", "A.b/c_d-e", strings.Repeat("a", 63)}, []string{"", "a b", "ä", "a=b", strings.Repeat("a", 64)}},
-		{isVariable, []string{"A", "_", "a1", strings.Repeat("A", 256)}, []string{"", "1A", "A-B", "A=B", "A\x00", "Ä", strings.Repeat("A", 257)}},
-		{isText, []string{"", "ä\n世"}, []string{"\x00", "\xff"}},
+		{names.IsName, []string{"a", "9", "a-b", strings.Repeat("a", names.Max)}, []string{"", "-a", "a-", "A", "a_b", "a.b", "ä", "a\n", strings.Repeat("a", names.Max+1)}},
+		{names.IsLabel, []string{"a", "A.b/c_d-e", strings.Repeat("a", 63)}, []string{"", "a b", "ä", "a=b", strings.Repeat("a", 64)}},
+		{names.IsVariable, []string{"A", "_", "a1", strings.Repeat("A", 256)}, []string{"", "1A", "A-B", "A=B", "A\x00", "Ä", strings.Repeat("A", 257)}},
+		{names.IsText, []string{"", "ä\n世"}, []string{"\x00", "\xff"}},
 	} {
 		for _, s := range x.good {
 			if !x.is(s) {
@@ -40,7 +41,7 @@ func TestWords(t *testing.T) {
 	}
 	rapid.Check(t, func(t *rapid.T) { // a job without a name gets one from any program
 		module := rapid.String().Draw(t, "module")
-		if name := nameFrom(module); !isName(name) {
+		if name := nameFrom(module); !names.IsName(name) {
 			t.Fatalf("the name of %q is %q", module, name)
 		}
 	})

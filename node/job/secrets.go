@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/starling-network/starling/node/job/names"
 	"github.com/starling-network/starling/node/runtime"
 )
 
@@ -71,7 +72,7 @@ func checkSecrets(j Job, ps *problems) {
 			ps.add(field+".name", "%q is listed twice", s.Name)
 		case s.Env != "" && s.File != "":
 			ps.add(field, "want env or file, not both")
-		case s.Env != "" && !isVariable(s.Env):
+		case s.Env != "" && !names.IsVariable(s.Env):
 			ps.add(field+".env", "%.80q is not a variable's name", s.Env)
 		case strings.HasPrefix(s.Env, "STARLING_"):
 			ps.add(field+".env", "names with STARLING_ are set by the network")
@@ -89,7 +90,7 @@ func checkSecrets(j Job, ps *problems) {
 		case r.Docker && (r.Username != "" || r.PasswordFrom != ""):
 			ps.add("spec.registryAuth", "want docker, or username and passwordFrom")
 		case r.Docker:
-		case r.Username == "" || len(r.Username) > maxUsername || !isText(r.Username) ||
+		case r.Username == "" || len(r.Username) > maxUsername || !names.IsText(r.Username) ||
 			strings.ContainsAny(r.Username, ":\r\n"):
 			ps.add("spec.registryAuth.username", "want 1 to %d bytes without a colon", maxUsername)
 		}
@@ -104,8 +105,8 @@ func checkFrom(ps *problems, field, from string) {
 	env, isEnv := strings.CutPrefix(from, FromEnv)
 	file, isFile := strings.CutPrefix(from, FromFile)
 	switch {
-	case isEnv && isVariable(env):
-	case isFile && file != "" && len(file) <= maxFrom && isText(file) && !strings.ContainsAny(file, "\r\n"):
+	case isEnv && names.IsVariable(env):
+	case isFile && file != "" && len(file) <= maxFrom && names.IsText(file) && !strings.ContainsAny(file, "\r\n"):
 	case from == "":
 		ps.add(field, "missing: env:VARIABLE or file:PATH, where your side reads the value")
 	default:
@@ -161,7 +162,7 @@ func (v Values) CheckFor(j Job) error {
 		field := fmt.Sprintf("spec.secrets[%d]", i)
 		if !ok {
 			ps.add(field, "the value of %s is missing", s.Name)
-		} else if s.Env != "" && (!isText(string(value)) || len(value) > MaxText) {
+		} else if s.Env != "" && (!names.IsText(string(value)) || len(value) > MaxText) {
 			ps.add(field, "the value of %s cannot be a variable: want text of at most %d bytes without NUL", s.Name,
 				MaxText)
 		}
@@ -188,7 +189,8 @@ func (v Values) CheckFor(j Job) error {
 		ps.add("spec.registryAuth", "there are credentials that the job does not name")
 	case j.Registry != nil && v.Password == "" && !j.Registry.Docker:
 		ps.add("spec.registryAuth", "the password is missing")
-	case len(v.Username) > maxUsername || len(v.Password) > MaxText || !isText(v.Username) || !isText(v.Password):
+	case len(v.Username) > maxUsername || len(v.Password) > MaxText || !names.IsText(v.Username) ||
+		!names.IsText(v.Password):
 		ps.add("spec.registryAuth", "want text of at most %d and %d bytes without NUL", maxUsername, MaxText)
 	}
 	return ps.err()

@@ -11,9 +11,8 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/ipfs/go-cid"
-
 	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/node/job/names"
 	"github.com/starling-network/starling/node/runtime"
 )
 
@@ -104,7 +103,7 @@ func (j Job) WithImageParts(sizes map[string]int64) (Job, error) {
 	}
 	maps.DeleteFunc(blobs, func(source string, _ Blob) bool { return strings.HasPrefix(source, PartScheme) })
 	for digest, size := range sizes {
-		c, err := sumCID(digest)
+		c, err := names.SumCID(digest)
 		if err != nil {
 			return j, fmt.Errorf("%w: image: %w", ErrInvalid, err)
 		}
@@ -116,7 +115,7 @@ func (j Job) WithImageParts(sizes map[string]int64) (Job, error) {
 
 // isPart reports whether the content of a part's source is that of its digest.
 func (b Blob) isPart(source string) bool {
-	c, err := sumCID(strings.TrimPrefix(source, PartScheme))
+	c, err := names.SumCID(strings.TrimPrefix(source, PartScheme))
 	return err == nil && c == b.CID && b.Size > 0 && !b.Tree && len(b.URLs) == 0
 }
 
@@ -212,26 +211,14 @@ func checkScratch(j Job, ps *problems) {
 
 // mounts is the number of directories that a provider mounts for rank 0, or fewer before the upload.
 func mounts(j Job) int {
-	var at []string
-	for _, out := range j.Outputs {
-		at = append(at, out.Path)
-	}
-	if j.ScratchMiB > 0 {
-		at = append(at, ScratchPath)
-	}
+	at := written(j)
 	for _, in := range j.Inputs {
 		if !j.Blobs[in.For(0)].Tree && path.Dir(in.Path) != "/" {
 			in.Path = path.Dir(in.Path)
 		}
 		at = append(at, in.Path)
 	}
-	for i, p := range at {
-		if j.Image == "" { // a module's are whole first elements
-			first, _, _ := strings.Cut(strings.TrimPrefix(p, "/"), "/")
-			at[i] = "/" + first
-		}
-	}
-	return len(runtime.Outermost(at))
+	return len(outermost(j, at))
 }
 
 // checkBlobs holds the contents to the sources, once they are there.
@@ -254,7 +241,7 @@ func checkBlobs(j Job, ps *problems) {
 			ps.add("blobs", "%.200q: want a file of this SHA-256, with its size and without URLs", source)
 			continue
 		}
-		if b.Size < 0 || checkCID(b.CID) != nil {
+		if b.Size < 0 || names.CheckCID(b.CID) != nil {
 			ps.add("blobs", "the digest of %.200q is not a CIDv1 with SHA-256, or its size is negative", source)
 		} else if text := b.badURLs(source); text != "" {
 			ps.add("blobs", "%.200q: %s", source, text)
@@ -362,7 +349,7 @@ func badSource(source string) string {
 	switch {
 	case source == "":
 		return "missing: a file path, an https://, s3://, hf:// or ipfs:// URL, or cid: and a CID"
-	case len(source) > 4096 || !isText(source) || strings.ContainsAny(source, "\r\n"):
+	case len(source) > 4096 || !names.IsText(source) || strings.ContainsAny(source, "\r\n"):
 		return "want one line of at most 4096 bytes"
 	case path.Base(source) == EngineSocket:
 		return Never["docker.sock"]
@@ -371,7 +358,7 @@ func badSource(source string) string {
 	case IsURL(source):
 		return badURL(source)
 	case strings.HasPrefix(source, CIDScheme):
-		if err := checkCID(strings.TrimPrefix(source, CIDScheme)); err != nil {
+		if err := names.CheckCID(strings.TrimPrefix(source, CIDScheme)); err != nil {
 			return err.Error()
 		}
 	}
@@ -385,16 +372,4 @@ func laterSource(source string) string {
 			"and a CID", scheme)
 	}
 	return ""
-}
-
-func checkCID(text string) error {
-	c, err := cid.Decode(text)
-	if err != nil {
-		return fmt.Errorf("%.80q is not a CID", text)
-	}
-	if p := c.Prefix(); p.Version != 1 || p.Codec != cid.Raw || p.MhType != 0x12 || p.MhLength != 32 ||
-		c.String() != text {
-		return fmt.Errorf("%.80q is not a raw CIDv1 with SHA-256 in base32", text)
-	}
-	return nil
 }

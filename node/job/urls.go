@@ -1,17 +1,14 @@
 package job
 
 import (
-	"encoding/hex"
 	"fmt"
 	"strings"
-
-	"github.com/ipfs/go-cid"
-	"github.com/multiformats/go-multihash"
 
 	"github.com/starling-network/starling/node/files/hub"
 	"github.com/starling-network/starling/node/files/ipfs"
 	"github.com/starling-network/starling/node/files/s3"
 	"github.com/starling-network/starling/node/files/web"
+	"github.com/starling-network/starling/node/job/names"
 )
 
 // sumMark stands between a URL and the SHA-256 of its content, in hexadecimal: a fragment, which is never sent.
@@ -40,7 +37,7 @@ func S3Name(source string) (n s3.Name, id string, err error) {
 	if n.Folder() {
 		return n, "", fmt.Errorf("sha256: %.80q is a folder, and sha256 is of one object: leave it out", name)
 	}
-	id, err = sumCID(sum)
+	id, err = names.SumCID(sum)
 	return n, id, err
 }
 
@@ -63,24 +60,11 @@ func Named(source string) (b Blob, ok bool) {
 	if !ok || !strings.HasPrefix(source, web.Scheme) {
 		return Blob{}, false
 	}
-	c, err := sumCID(sum)
+	c, err := names.SumCID(sum)
 	if err != nil {
 		return Blob{}, false
 	}
 	return Blob{CID: c, URLs: []string{url}}, true
-}
-
-// sumCID is the CID of content with a SHA-256.
-func sumCID(text string) (string, error) {
-	sum, err := hex.DecodeString(text)
-	if err != nil || len(sum) != 32 || text != strings.ToLower(text) {
-		return "", fmt.Errorf("sha256: got %.80q, want 64 hexadecimal digits in lower case", text)
-	}
-	mh, err := multihash.Encode(sum, multihash.SHA2_256)
-	if err != nil {
-		return "", err
-	}
-	return cid.NewCidV1(cid.Raw, mh).String(), nil
 }
 
 // badURL returns the problem of a web source; "" if there is none.
@@ -111,7 +95,7 @@ func badURL(source string) string {
 	if strings.Contains(url, RankMark) {
 		return RankMark + " names several files, and sha256 one of them: leave it out"
 	}
-	if _, err := sumCID(sum); err != nil {
+	if _, err := names.SumCID(sum); err != nil {
 		return err.Error()
 	}
 	return ""

@@ -7,6 +7,7 @@ import (
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/job/names"
 	"github.com/starling-network/starling/node/runtime"
 )
 
@@ -26,7 +27,8 @@ type VolumeMount struct {
 
 // places are the directories of the program that its provider mounts beside volumes, as far as they are known before
 // the upload.
-func places(j Job) (at []string) {
+func places(j Job) []string {
+	at := written(j)
 	for _, in := range j.Inputs {
 		dir := in.Path
 		if b := j.Blobs[in.For(0)]; len(j.Blobs) > 0 && !b.Tree {
@@ -34,15 +36,28 @@ func places(j Job) (at []string) {
 		}
 		at = append(at, dir)
 	}
+	if j.Rounds != nil && j.Rounds.Carry != "" {
+		at = append(at, j.Rounds.Carry)
+	}
+	return outermost(j, at)
+}
+
+// written returns the directories that the program may write, but its volumes.
+func written(j Job) (at []string) {
 	for _, out := range j.Outputs {
 		at = append(at, out.Path)
 	}
 	if j.ScratchMiB > 0 {
 		at = append(at, ScratchPath)
 	}
-	if j.Rounds != nil && j.Rounds.Carry != "" {
-		at = append(at, j.Rounds.Carry)
+	if j.Checkpoint != nil {
+		at = append(at, j.Checkpoint.Path)
 	}
+	return at
+}
+
+// outermost returns the mounts that have the directories of a program.
+func outermost(j Job, at []string) []string {
 	for i, p := range at {
 		if j.Image == "" { // a module's are whole first elements
 			first, _, _ := strings.Cut(strings.TrimPrefix(p, "/"), "/")
@@ -66,14 +81,14 @@ func checkVolumes(j Job, ps *problems) {
 	for i, v := range j.Volumes {
 		at := field + "." + Printable(v.Name)
 		switch err := checkPath(v.Path); {
-		case !isName(v.Name):
-			ps.add(at, "not a volume's name: want 1 to %d of a-z, 0-9 and '-'", maxName)
+		case !names.IsName(v.Name):
+			ps.add(at, "not a volume's name: want 1 to %d of a-z, 0-9 and '-'", names.Max)
 		case err != nil:
 			ps.add(at, "%v", err)
 		case j.Image != "" && runtime.HidesSystem(v.Path):
 			ps.add(at, hidesSystem, v.Path)
 		case slices.ContainsFunc(taken, func(p string) bool { return overlap(p, v.Path) }):
-			ps.add(at, "%s overlaps the directory of an input, an output or another volume", v.Path)
+			ps.add(at, "%s overlaps the directory of an input, an output, the checkpoint or another volume", v.Path)
 		case slices.ContainsFunc(j.Volumes[:i], func(o VolumeMount) bool { return o.Name == v.Name }):
 			ps.add(at, "is listed twice")
 		}
@@ -110,7 +125,7 @@ func checkVolume(j Job, ps *problems) {
 		{"spec.inputs", len(j.Inputs) > 0}, {"spec.outputs", len(j.Outputs) > 0}, {"spec.scratch", j.ScratchMiB > 0},
 		{"spec.volumes", len(j.Volumes) > 0}, {"spec.rounds", j.Rounds != nil}, {"spec.verify", j.Verify != VerifyNone},
 		{"spec.restart", j.Restart != Restart{}}, {"spec.standbys", j.Standbys > 0},
-		{"spec.timeouts.start", j.Timeouts.Start > 0},
+		{"spec.timeouts.start", j.Timeouts.Start > 0}, {"spec.checkpoint", j.Checkpoint != nil},
 	} {
 		if only.given {
 			ps.add(only.field, "a volume has no program, and so none of this")

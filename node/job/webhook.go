@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"net/url"
 	"slices"
+
+	"github.com/starling-network/starling/node/job/names"
 )
 
 // Webhook is an address that the buyer's peer notifies of the job's changes of state.
@@ -37,7 +39,7 @@ func checkWebhooks(j Job, ps *problems) {
 		field := fmt.Sprintf("spec.webhooks[%d]", i)
 		u, err := url.Parse(w.URL)
 		switch {
-		case len(w.URL) > maxURL || !isText(w.URL) || err != nil || u.Hostname() == "" || u.Scheme != "http" &&
+		case len(w.URL) > maxURL || !names.IsText(w.URL) || err != nil || u.Hostname() == "" || u.Scheme != "http" &&
 			u.Scheme != "https":
 			ps.add(field+".url", "want an address such as https://example.org/hook of at most %d bytes", maxURL)
 		case u.User != nil:

@@ -681,8 +681,9 @@ func (x *GuardedLease) GetWord() *Word {
 // GuardedFile is one that providers, or the owner, will ask for.
 type GuardedFile struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Cid           []byte                 `protobuf:"bytes,1,opt,name=cid,proto3" json:"cid,omitempty"`    // binary CIDv1, raw, sha2-256
-	Size          uint64                 `protobuf:"varint,2,opt,name=size,proto3" json:"size,omitempty"` // bytes
+	Cid           []byte                 `protobuf:"bytes,1,opt,name=cid,proto3" json:"cid,omitempty"`      // binary CIDv1, raw, sha2-256
+	Size          uint64                 `protobuf:"varint,2,opt,name=size,proto3" json:"size,omitempty"`   // bytes
+	Spare         bool                   `protobuf:"varint,3,opt,name=spare,proto3" json:"spare,omitempty"` // kept if there is room; nothing waits for it
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -729,6 +730,13 @@ func (x *GuardedFile) GetSize() uint64 {
 		return x.Size
 	}
 	return 0
+}
+
+func (x *GuardedFile) GetSpare() bool {
+	if x != nil {
+		return x.Spare
+	}
+	return false
 }
 
 // Offer asks whether the peer guards jobs, and for what.
@@ -1616,10 +1624,11 @@ const file_node_nodepb_guard_proto_rawDesc = "" +
 	"\x06record\x18\x03 \x01(\fR\x06record\x12\x14\n" +
 	"\x05payer\x18\x04 \x01(\fR\x05payer\x12\x1b\n" +
 	"\tmilli_cpu\x18\x05 \x01(\rR\bmilliCpu\x12*\n" +
-	"\x04word\x18\x06 \x01(\v2\x16.starling.node.v1.WordR\x04word\"3\n" +
+	"\x04word\x18\x06 \x01(\v2\x16.starling.node.v1.WordR\x04word\"I\n" +
 	"\vGuardedFile\x12\x10\n" +
 	"\x03cid\x18\x01 \x01(\fR\x03cid\x12\x12\n" +
-	"\x04size\x18\x02 \x01(\x04R\x04sizeB2Z0github.com/starling-network/starling/node/nodepbb\x06proto3"
+	"\x04size\x18\x02 \x01(\x04R\x04size\x12\x14\n" +
+	"\x05spare\x18\x03 \x01(\bR\x05spareB2Z0github.com/starling-network/starling/node/nodepbb\x06proto3"
 
 var (
 	file_node_nodepb_guard_proto_rawDescOnce sync.Once

@@ -359,7 +359,9 @@ type Workload struct {
 	VolumeOwner []byte `protobuf:"bytes,24,opt,name=volume_owner,json=volumeOwner,proto3" json:"volume_owner,omitempty"`
 	// Keys of providers of the job's other ranks, 32 bytes each, at most 8. From its start to its end they may read the
 	// program, the image_parts and the inputs that are not its own, as far as the buyer brought them here.
-	Fellows       [][]byte `protobuf:"bytes,28,rep,name=fellows,proto3" json:"fellows,omitempty"`
+	Fellows [][]byte `protobuf:"bytes,28,rep,name=fellows,proto3" json:"fellows,omitempty"`
+	// Optional; it has no other files in it. The one to continue from comes as an input at its path, a tree.
+	Checkpoint    *Checkpoint `protobuf:"bytes,25,opt,name=checkpoint,proto3" json:"checkpoint,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -569,6 +571,66 @@ func (x *Workload) GetFellows() [][]byte {
 	return nil
 }
 
+func (x *Workload) GetCheckpoint() *Checkpoint {
+	if x != nil {
+		return x.Checkpoint
+	}
+	return nil
+}
+
+// Checkpoint is a writable directory whose packs the provider keeps while the program runs, and reports in Execution.
+type Checkpoint struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Path          string                 `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`                                   // absolute
+	EveryMillis   uint64                 `protobuf:"varint,2,opt,name=every_millis,json=everyMillis,proto3" json:"every_millis,omitempty"` // least interval between two packs, from 1 s to 24 h
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Checkpoint) Reset() {
+	*x = Checkpoint{}
+	mi := &file_node_nodepb_node_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Checkpoint) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Checkpoint) ProtoMessage() {}
+
+func (x *Checkpoint) ProtoReflect() protoreflect.Message {
+	mi := &file_node_nodepb_node_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Checkpoint.ProtoReflect.Descriptor instead.
+func (*Checkpoint) Descriptor() ([]byte, []int) {
+	return file_node_nodepb_node_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *Checkpoint) GetPath() string {
+	if x != nil {
+		return x.Path
+	}
+	return ""
+}
+
+func (x *Checkpoint) GetEveryMillis() uint64 {
+	if x != nil {
+		return x.EveryMillis
+	}
+	return 0
+}
+
 // VolumeMount shows a program a volume: an execution of runtime "volume" on the same provider, under a lease that the
 // same buyer signed.
 type VolumeMount struct {
@@ -582,7 +644,7 @@ type VolumeMount struct {
 
 func (x *VolumeMount) Reset() {
 	*x = VolumeMount{}
-	mi := &file_node_nodepb_node_proto_msgTypes[4]
+	mi := &file_node_nodepb_node_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -594,7 +656,7 @@ func (x *VolumeMount) String() string {
 func (*VolumeMount) ProtoMessage() {}
 
 func (x *VolumeMount) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_node_proto_msgTypes[4]
+	mi := &file_node_nodepb_node_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -607,7 +669,7 @@ func (x *VolumeMount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VolumeMount.ProtoReflect.Descriptor instead.
 func (*VolumeMount) Descriptor() ([]byte, []int) {
-	return file_node_nodepb_node_proto_rawDescGZIP(), []int{4}
+	return file_node_nodepb_node_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *VolumeMount) GetLease() []byte {
@@ -645,7 +707,7 @@ type Secrets struct {
 
 func (x *Secrets) Reset() {
 	*x = Secrets{}
-	mi := &file_node_nodepb_node_proto_msgTypes[5]
+	mi := &file_node_nodepb_node_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -657,7 +719,7 @@ func (x *Secrets) String() string {
 func (*Secrets) ProtoMessage() {}
 
 func (x *Secrets) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_node_proto_msgTypes[5]
+	mi := &file_node_nodepb_node_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -670,7 +732,7 @@ func (x *Secrets) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Secrets.ProtoReflect.Descriptor instead.
 func (*Secrets) Descriptor() ([]byte, []int) {
-	return file_node_nodepb_node_proto_rawDescGZIP(), []int{5}
+	return file_node_nodepb_node_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Secrets) GetFiles() map[string][]byte {
@@ -720,7 +782,7 @@ type HealthCheck struct {
 
 func (x *HealthCheck) Reset() {
 	*x = HealthCheck{}
-	mi := &file_node_nodepb_node_proto_msgTypes[6]
+	mi := &file_node_nodepb_node_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -732,7 +794,7 @@ func (x *HealthCheck) String() string {
 func (*HealthCheck) ProtoMessage() {}
 
 func (x *HealthCheck) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_node_proto_msgTypes[6]
+	mi := &file_node_nodepb_node_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -745,7 +807,7 @@ func (x *HealthCheck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HealthCheck.ProtoReflect.Descriptor instead.
 func (*HealthCheck) Descriptor() ([]byte, []int) {
-	return file_node_nodepb_node_proto_rawDescGZIP(), []int{6}
+	return file_node_nodepb_node_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *HealthCheck) GetCheck() isHealthCheck_Check {
@@ -841,7 +903,7 @@ type Command struct {
 
 func (x *Command) Reset() {
 	*x = Command{}
-	mi := &file_node_nodepb_node_proto_msgTypes[7]
+	mi := &file_node_nodepb_node_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -853,7 +915,7 @@ func (x *Command) String() string {
 func (*Command) ProtoMessage() {}
 
 func (x *Command) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_node_proto_msgTypes[7]
+	mi := &file_node_nodepb_node_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -866,7 +928,7 @@ func (x *Command) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Command.ProtoReflect.Descriptor instead.
 func (*Command) Descriptor() ([]byte, []int) {
-	return file_node_nodepb_node_proto_rawDescGZIP(), []int{7}
+	return file_node_nodepb_node_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Command) GetArgs() []string {
@@ -886,7 +948,7 @@ type HTTPGet struct {
 
 func (x *HTTPGet) Reset() {
 	*x = HTTPGet{}
-	mi := &file_node_nodepb_node_proto_msgTypes[8]
+	mi := &file_node_nodepb_node_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -898,7 +960,7 @@ func (x *HTTPGet) String() string {
 func (*HTTPGet) ProtoMessage() {}
 
 func (x *HTTPGet) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_node_proto_msgTypes[8]
+	mi := &file_node_nodepb_node_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -911,7 +973,7 @@ func (x *HTTPGet) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HTTPGet.ProtoReflect.Descriptor instead.
 func (*HTTPGet) Descriptor() ([]byte, []int) {
-	return file_node_nodepb_node_proto_rawDescGZIP(), []int{8}
+	return file_node_nodepb_node_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *HTTPGet) GetPort() uint32 {
@@ -952,13 +1014,15 @@ type Execution struct {
 	After           *SignedSnapshot        `protobuf:"bytes,19,opt,name=after,proto3" json:"after,omitempty"`                                               // once it has ended
 	Links           []*Link                `protobuf:"bytes,20,rep,name=links,proto3" json:"links,omitempty"`                                               // to the other members of its cluster, ascending ranks
 	PlanVersion     uint64                 `protobuf:"varint,21,opt,name=plan_version,json=planVersion,proto3" json:"plan_version,omitempty"`               // of the cluster's plan that it goes by
+	Packs           []*Pack                `protobuf:"bytes,22,rep,name=packs,proto3" json:"packs,omitempty"`                                               // of its checkpoint that the provider keeps: at most 2, the newest last
+	PackProblem     string                 `protobuf:"bytes,23,opt,name=pack_problem,json=packProblem,proto3" json:"pack_problem,omitempty"`                // for a person: why the newest attempt made no pack; empty: it did
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
 
 func (x *Execution) Reset() {
 	*x = Execution{}
-	mi := &file_node_nodepb_node_proto_msgTypes[9]
+	mi := &file_node_nodepb_node_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -970,7 +1034,7 @@ func (x *Execution) String() string {
 func (*Execution) ProtoMessage() {}
 
 func (x *Execution) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_node_proto_msgTypes[9]
+	mi := &file_node_nodepb_node_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -983,7 +1047,7 @@ func (x *Execution) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Execution.ProtoReflect.Descriptor instead.
 func (*Execution) Descriptor() ([]byte, []int) {
-	return file_node_nodepb_node_proto_rawDescGZIP(), []int{9}
+	return file_node_nodepb_node_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Execution) GetLease() []byte {
@@ -1133,6 +1197,73 @@ func (x *Execution) GetPlanVersion() uint64 {
 	return 0
 }
 
+func (x *Execution) GetPacks() []*Pack {
+	if x != nil {
+		return x.Packs
+	}
+	return nil
+}
+
+func (x *Execution) GetPackProblem() string {
+	if x != nil {
+		return x.PackProblem
+	}
+	return ""
+}
+
+// Pack is a pack of an execution's checkpoint.
+type Pack struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Number        uint64                 `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"` // counts the packs of the execution, from 1
+	Blob          *Blob                  `protobuf:"bytes,2,opt,name=blob,proto3" json:"blob,omitempty"`      // a tree of known size
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Pack) Reset() {
+	*x = Pack{}
+	mi := &file_node_nodepb_node_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Pack) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Pack) ProtoMessage() {}
+
+func (x *Pack) ProtoReflect() protoreflect.Message {
+	mi := &file_node_nodepb_node_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Pack.ProtoReflect.Descriptor instead.
+func (*Pack) Descriptor() ([]byte, []int) {
+	return file_node_nodepb_node_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *Pack) GetNumber() uint64 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+func (x *Pack) GetBlob() *Blob {
+	if x != nil {
+		return x.Blob
+	}
+	return nil
+}
+
 // SignedSnapshot is what a provider says of the health of an execution's devices (verify/exclusive).
 type SignedSnapshot struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1144,7 +1275,7 @@ type SignedSnapshot struct {
 
 func (x *SignedSnapshot) Reset() {
 	*x = SignedSnapshot{}
-	mi := &file_node_nodepb_node_proto_msgTypes[10]
+	mi := &file_node_nodepb_node_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1156,7 +1287,7 @@ func (x *SignedSnapshot) String() string {
 func (*SignedSnapshot) ProtoMessage() {}
 
 func (x *SignedSnapshot) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_node_proto_msgTypes[10]
+	mi := &file_node_nodepb_node_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1169,7 +1300,7 @@ func (x *SignedSnapshot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SignedSnapshot.ProtoReflect.Descriptor instead.
 func (*SignedSnapshot) Descriptor() ([]byte, []int) {
-	return file_node_nodepb_node_proto_rawDescGZIP(), []int{10}
+	return file_node_nodepb_node_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *SignedSnapshot) GetSnapshot() []byte {
@@ -1207,7 +1338,7 @@ type ExecRequest struct {
 
 func (x *ExecRequest) Reset() {
 	*x = ExecRequest{}
-	mi := &file_node_nodepb_node_proto_msgTypes[11]
+	mi := &file_node_nodepb_node_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1219,7 +1350,7 @@ func (x *ExecRequest) String() string {
 func (*ExecRequest) ProtoMessage() {}
 
 func (x *ExecRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_node_proto_msgTypes[11]
+	mi := &file_node_nodepb_node_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1232,7 +1363,7 @@ func (x *ExecRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecRequest.ProtoReflect.Descriptor instead.
 func (*ExecRequest) Descriptor() ([]byte, []int) {
-	return file_node_nodepb_node_proto_rawDescGZIP(), []int{11}
+	return file_node_nodepb_node_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ExecRequest) GetLease() []byte {
@@ -1374,7 +1505,7 @@ type ExecReply struct {
 
 func (x *ExecReply) Reset() {
 	*x = ExecReply{}
-	mi := &file_node_nodepb_node_proto_msgTypes[12]
+	mi := &file_node_nodepb_node_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1386,7 +1517,7 @@ func (x *ExecReply) String() string {
 func (*ExecReply) ProtoMessage() {}
 
 func (x *ExecReply) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_node_proto_msgTypes[12]
+	mi := &file_node_nodepb_node_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1399,7 +1530,7 @@ func (x *ExecReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecReply.ProtoReflect.Descriptor instead.
 func (*ExecReply) Descriptor() ([]byte, []int) {
-	return file_node_nodepb_node_proto_rawDescGZIP(), []int{12}
+	return file_node_nodepb_node_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ExecReply) GetExecution() *Execution {
@@ -1423,7 +1554,7 @@ type WatchRequest struct {
 
 func (x *WatchRequest) Reset() {
 	*x = WatchRequest{}
-	mi := &file_node_nodepb_node_proto_msgTypes[13]
+	mi := &file_node_nodepb_node_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1435,7 +1566,7 @@ func (x *WatchRequest) String() string {
 func (*WatchRequest) ProtoMessage() {}
 
 func (x *WatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_node_proto_msgTypes[13]
+	mi := &file_node_nodepb_node_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1448,7 +1579,7 @@ func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
 func (*WatchRequest) Descriptor() ([]byte, []int) {
-	return file_node_nodepb_node_proto_rawDescGZIP(), []int{13}
+	return file_node_nodepb_node_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *WatchRequest) GetLease() []byte {
@@ -1492,7 +1623,7 @@ type WatchItem struct {
 
 func (x *WatchItem) Reset() {
 	*x = WatchItem{}
-	mi := &file_node_nodepb_node_proto_msgTypes[14]
+	mi := &file_node_nodepb_node_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1504,7 +1635,7 @@ func (x *WatchItem) String() string {
 func (*WatchItem) ProtoMessage() {}
 
 func (x *WatchItem) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_node_proto_msgTypes[14]
+	mi := &file_node_nodepb_node_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1517,7 +1648,7 @@ func (x *WatchItem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchItem.ProtoReflect.Descriptor instead.
 func (*WatchItem) Descriptor() ([]byte, []int) {
-	return file_node_nodepb_node_proto_rawDescGZIP(), []int{14}
+	return file_node_nodepb_node_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *WatchItem) GetItem() isWatchItem_Item {
@@ -1572,7 +1703,7 @@ type LogChunk struct {
 
 func (x *LogChunk) Reset() {
 	*x = LogChunk{}
-	mi := &file_node_nodepb_node_proto_msgTypes[15]
+	mi := &file_node_nodepb_node_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1584,7 +1715,7 @@ func (x *LogChunk) String() string {
 func (*LogChunk) ProtoMessage() {}
 
 func (x *LogChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_node_proto_msgTypes[15]
+	mi := &file_node_nodepb_node_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1597,7 +1728,7 @@ func (x *LogChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogChunk.ProtoReflect.Descriptor instead.
 func (*LogChunk) Descriptor() ([]byte, []int) {
-	return file_node_nodepb_node_proto_rawDescGZIP(), []int{15}
+	return file_node_nodepb_node_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *LogChunk) GetStderr() bool {
@@ -1633,7 +1764,7 @@ type MeterRequest struct {
 
 func (x *MeterRequest) Reset() {
 	*x = MeterRequest{}
-	mi := &file_node_nodepb_node_proto_msgTypes[16]
+	mi := &file_node_nodepb_node_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1645,7 +1776,7 @@ func (x *MeterRequest) String() string {
 func (*MeterRequest) ProtoMessage() {}
 
 func (x *MeterRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_node_proto_msgTypes[16]
+	mi := &file_node_nodepb_node_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1658,7 +1789,7 @@ func (x *MeterRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MeterRequest.ProtoReflect.Descriptor instead.
 func (*MeterRequest) Descriptor() ([]byte, []int) {
-	return file_node_nodepb_node_proto_rawDescGZIP(), []int{16}
+	return file_node_nodepb_node_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *MeterRequest) GetLease() []byte {
@@ -1693,7 +1824,7 @@ type MeterReply struct {
 
 func (x *MeterReply) Reset() {
 	*x = MeterReply{}
-	mi := &file_node_nodepb_node_proto_msgTypes[17]
+	mi := &file_node_nodepb_node_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1705,7 +1836,7 @@ func (x *MeterReply) String() string {
 func (*MeterReply) ProtoMessage() {}
 
 func (x *MeterReply) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_node_proto_msgTypes[17]
+	mi := &file_node_nodepb_node_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1718,7 +1849,7 @@ func (x *MeterReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MeterReply.ProtoReflect.Descriptor instead.
 func (*MeterReply) Descriptor() ([]byte, []int) {
-	return file_node_nodepb_node_proto_rawDescGZIP(), []int{17}
+	return file_node_nodepb_node_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *MeterReply) GetBuyerSignature() []byte {
@@ -1744,7 +1875,7 @@ type ExecRequest_Start struct {
 
 func (x *ExecRequest_Start) Reset() {
 	*x = ExecRequest_Start{}
-	mi := &file_node_nodepb_node_proto_msgTypes[21]
+	mi := &file_node_nodepb_node_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1756,7 +1887,7 @@ func (x *ExecRequest_Start) String() string {
 func (*ExecRequest_Start) ProtoMessage() {}
 
 func (x *ExecRequest_Start) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_node_proto_msgTypes[21]
+	mi := &file_node_nodepb_node_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1769,7 +1900,7 @@ func (x *ExecRequest_Start) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecRequest_Start.ProtoReflect.Descriptor instead.
 func (*ExecRequest_Start) Descriptor() ([]byte, []int) {
-	return file_node_nodepb_node_proto_rawDescGZIP(), []int{11, 0}
+	return file_node_nodepb_node_proto_rawDescGZIP(), []int{13, 0}
 }
 
 func (x *ExecRequest_Start) GetWorkload() *Workload {
@@ -1788,7 +1919,7 @@ type ExecRequest_Stop struct {
 
 func (x *ExecRequest_Stop) Reset() {
 	*x = ExecRequest_Stop{}
-	mi := &file_node_nodepb_node_proto_msgTypes[22]
+	mi := &file_node_nodepb_node_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1800,7 +1931,7 @@ func (x *ExecRequest_Stop) String() string {
 func (*ExecRequest_Stop) ProtoMessage() {}
 
 func (x *ExecRequest_Stop) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_node_proto_msgTypes[22]
+	mi := &file_node_nodepb_node_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1813,7 +1944,7 @@ func (x *ExecRequest_Stop) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecRequest_Stop.ProtoReflect.Descriptor instead.
 func (*ExecRequest_Stop) Descriptor() ([]byte, []int) {
-	return file_node_nodepb_node_proto_rawDescGZIP(), []int{11, 1}
+	return file_node_nodepb_node_proto_rawDescGZIP(), []int{13, 1}
 }
 
 func (x *ExecRequest_Stop) GetGraceMillis() uint64 {
@@ -1831,7 +1962,7 @@ type ExecRequest_Status struct {
 
 func (x *ExecRequest_Status) Reset() {
 	*x = ExecRequest_Status{}
-	mi := &file_node_nodepb_node_proto_msgTypes[23]
+	mi := &file_node_nodepb_node_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1843,7 +1974,7 @@ func (x *ExecRequest_Status) String() string {
 func (*ExecRequest_Status) ProtoMessage() {}
 
 func (x *ExecRequest_Status) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_node_proto_msgTypes[23]
+	mi := &file_node_nodepb_node_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1856,7 +1987,7 @@ func (x *ExecRequest_Status) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecRequest_Status.ProtoReflect.Descriptor instead.
 func (*ExecRequest_Status) Descriptor() ([]byte, []int) {
-	return file_node_nodepb_node_proto_rawDescGZIP(), []int{11, 2}
+	return file_node_nodepb_node_proto_rawDescGZIP(), []int{13, 2}
 }
 
 type ExecRequest_Pause struct {
@@ -1867,7 +1998,7 @@ type ExecRequest_Pause struct {
 
 func (x *ExecRequest_Pause) Reset() {
 	*x = ExecRequest_Pause{}
-	mi := &file_node_nodepb_node_proto_msgTypes[24]
+	mi := &file_node_nodepb_node_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1879,7 +2010,7 @@ func (x *ExecRequest_Pause) String() string {
 func (*ExecRequest_Pause) ProtoMessage() {}
 
 func (x *ExecRequest_Pause) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_node_proto_msgTypes[24]
+	mi := &file_node_nodepb_node_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1892,7 +2023,7 @@ func (x *ExecRequest_Pause) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecRequest_Pause.ProtoReflect.Descriptor instead.
 func (*ExecRequest_Pause) Descriptor() ([]byte, []int) {
-	return file_node_nodepb_node_proto_rawDescGZIP(), []int{11, 3}
+	return file_node_nodepb_node_proto_rawDescGZIP(), []int{13, 3}
 }
 
 type ExecRequest_Resume struct {
@@ -1903,7 +2034,7 @@ type ExecRequest_Resume struct {
 
 func (x *ExecRequest_Resume) Reset() {
 	*x = ExecRequest_Resume{}
-	mi := &file_node_nodepb_node_proto_msgTypes[25]
+	mi := &file_node_nodepb_node_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1915,7 +2046,7 @@ func (x *ExecRequest_Resume) String() string {
 func (*ExecRequest_Resume) ProtoMessage() {}
 
 func (x *ExecRequest_Resume) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_node_proto_msgTypes[25]
+	mi := &file_node_nodepb_node_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1928,7 +2059,7 @@ func (x *ExecRequest_Resume) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecRequest_Resume.ProtoReflect.Descriptor instead.
 func (*ExecRequest_Resume) Descriptor() ([]byte, []int) {
-	return file_node_nodepb_node_proto_rawDescGZIP(), []int{11, 4}
+	return file_node_nodepb_node_proto_rawDescGZIP(), []int{13, 4}
 }
 
 // Seen hands the provider the buyer's signature under a snapshot, which says that the buyer has seen it.
@@ -1942,7 +2073,7 @@ type ExecRequest_Seen struct {
 
 func (x *ExecRequest_Seen) Reset() {
 	*x = ExecRequest_Seen{}
-	mi := &file_node_nodepb_node_proto_msgTypes[26]
+	mi := &file_node_nodepb_node_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1954,7 +2085,7 @@ func (x *ExecRequest_Seen) String() string {
 func (*ExecRequest_Seen) ProtoMessage() {}
 
 func (x *ExecRequest_Seen) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_node_proto_msgTypes[26]
+	mi := &file_node_nodepb_node_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1967,7 +2098,7 @@ func (x *ExecRequest_Seen) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecRequest_Seen.ProtoReflect.Descriptor instead.
 func (*ExecRequest_Seen) Descriptor() ([]byte, []int) {
-	return file_node_nodepb_node_proto_rawDescGZIP(), []int{11, 5}
+	return file_node_nodepb_node_proto_rawDescGZIP(), []int{13, 5}
 }
 
 func (x *ExecRequest_Seen) GetSnapshot() []byte {
@@ -1994,7 +2125,7 @@ type ExecRequest_Members struct {
 
 func (x *ExecRequest_Members) Reset() {
 	*x = ExecRequest_Members{}
-	mi := &file_node_nodepb_node_proto_msgTypes[27]
+	mi := &file_node_nodepb_node_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2006,7 +2137,7 @@ func (x *ExecRequest_Members) String() string {
 func (*ExecRequest_Members) ProtoMessage() {}
 
 func (x *ExecRequest_Members) ProtoReflect() protoreflect.Message {
-	mi := &file_node_nodepb_node_proto_msgTypes[27]
+	mi := &file_node_nodepb_node_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2019,7 +2150,7 @@ func (x *ExecRequest_Members) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecRequest_Members.ProtoReflect.Descriptor instead.
 func (*ExecRequest_Members) Descriptor() ([]byte, []int) {
-	return file_node_nodepb_node_proto_rawDescGZIP(), []int{11, 6}
+	return file_node_nodepb_node_proto_rawDescGZIP(), []int{13, 6}
 }
 
 func (x *ExecRequest_Members) GetPlan() *ClusterPlan {
@@ -2046,7 +2177,7 @@ const file_node_nodepb_node_proto_rawDesc = "" +
 	"\x03own\x18\x03 \x01(\bR\x03own\"H\n" +
 	"\x06Output\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x12*\n" +
-	"\x04blob\x18\x02 \x01(\v2\x16.starling.node.v1.BlobR\x04blob\"\xa8\a\n" +
+	"\x04blob\x18\x02 \x01(\v2\x16.starling.node.v1.BlobR\x04blob\"\xe6\a\n" +
 	"\bWorkload\x12\x18\n" +
 	"\aruntime\x18\x01 \x01(\tR\aruntime\x12.\n" +
 	"\x06module\x18\x02 \x01(\v2\x16.starling.node.v1.BlobR\x06module\x12\x12\n" +
@@ -2080,10 +2211,17 @@ const file_node_nodepb_node_proto_rawDesc = "" +
 	"imageParts\x127\n" +
 	"\avolumes\x18\x17 \x03(\v2\x1d.starling.node.v1.VolumeMountR\avolumes\x12!\n" +
 	"\fvolume_owner\x18\x18 \x01(\fR\vvolumeOwner\x12\x18\n" +
-	"\afellows\x18\x1c \x03(\fR\afellows\x1a6\n" +
+	"\afellows\x18\x1c \x03(\fR\afellows\x12<\n" +
+	"\n" +
+	"checkpoint\x18\x19 \x01(\v2\x1c.starling.node.v1.CheckpointR\n" +
+	"checkpoint\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"T\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"C\n" +
+	"\n" +
+	"Checkpoint\x12\x12\n" +
+	"\x04path\x18\x01 \x01(\tR\x04path\x12!\n" +
+	"\fevery_millis\x18\x02 \x01(\x04R\veveryMillis\"T\n" +
 	"\vVolumeMount\x12\x14\n" +
 	"\x05lease\x18\x01 \x01(\fR\x05lease\x12\x12\n" +
 	"\x04path\x18\x02 \x01(\tR\x04path\x12\x1b\n" +
@@ -2113,7 +2251,7 @@ const file_node_nodepb_node_proto_rawDesc = "" +
 	"\x04args\x18\x01 \x03(\tR\x04args\"1\n" +
 	"\aHTTPGet\x12\x12\n" +
 	"\x04port\x18\x01 \x01(\rR\x04port\x12\x12\n" +
-	"\x04path\x18\x02 \x01(\tR\x04path\"\x8c\x06\n" +
+	"\x04path\x18\x02 \x01(\tR\x04path\"\xdd\x06\n" +
 	"\tExecution\x12\x14\n" +
 	"\x05lease\x18\x01 \x01(\fR\x05lease\x12\x10\n" +
 	"\x03seq\x18\x02 \x01(\x04R\x03seq\x121\n" +
@@ -2139,7 +2277,12 @@ const file_node_nodepb_node_proto_rawDesc = "" +
 	"\x06before\x18\x12 \x01(\v2 .starling.node.v1.SignedSnapshotR\x06before\x126\n" +
 	"\x05after\x18\x13 \x01(\v2 .starling.node.v1.SignedSnapshotR\x05after\x12,\n" +
 	"\x05links\x18\x14 \x03(\v2\x16.starling.node.v1.LinkR\x05links\x12!\n" +
-	"\fplan_version\x18\x15 \x01(\x04R\vplanVersion\"J\n" +
+	"\fplan_version\x18\x15 \x01(\x04R\vplanVersion\x12,\n" +
+	"\x05packs\x18\x16 \x03(\v2\x16.starling.node.v1.PackR\x05packs\x12!\n" +
+	"\fpack_problem\x18\x17 \x01(\tR\vpackProblem\"J\n" +
+	"\x04Pack\x12\x16\n" +
+	"\x06number\x18\x01 \x01(\x04R\x06number\x12*\n" +
+	"\x04blob\x18\x02 \x01(\v2\x16.starling.node.v1.BlobR\x04blob\"J\n" +
 	"\x0eSignedSnapshot\x12\x1a\n" +
 	"\bsnapshot\x18\x01 \x01(\fR\bsnapshot\x12\x1c\n" +
 	"\tsignature\x18\x02 \x01(\fR\tsignature\"\xfb\x05\n" +
@@ -2215,7 +2358,7 @@ func file_node_nodepb_node_proto_rawDescGZIP() []byte {
 }
 
 var file_node_nodepb_node_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_node_nodepb_node_proto_msgTypes = make([]protoimpl.MessageInfo, 28)
+var file_node_nodepb_node_proto_msgTypes = make([]protoimpl.MessageInfo, 30)
 var file_node_nodepb_node_proto_goTypes = []any{
 	(Health)(0),                 // 0: starling.node.v1.Health
 	(ExecState)(0),              // 1: starling.node.v1.ExecState
@@ -2223,70 +2366,75 @@ var file_node_nodepb_node_proto_goTypes = []any{
 	(*Input)(nil),               // 3: starling.node.v1.Input
 	(*Output)(nil),              // 4: starling.node.v1.Output
 	(*Workload)(nil),            // 5: starling.node.v1.Workload
-	(*VolumeMount)(nil),         // 6: starling.node.v1.VolumeMount
-	(*Secrets)(nil),             // 7: starling.node.v1.Secrets
-	(*HealthCheck)(nil),         // 8: starling.node.v1.HealthCheck
-	(*Command)(nil),             // 9: starling.node.v1.Command
-	(*HTTPGet)(nil),             // 10: starling.node.v1.HTTPGet
-	(*Execution)(nil),           // 11: starling.node.v1.Execution
-	(*SignedSnapshot)(nil),      // 12: starling.node.v1.SignedSnapshot
-	(*ExecRequest)(nil),         // 13: starling.node.v1.ExecRequest
-	(*ExecReply)(nil),           // 14: starling.node.v1.ExecReply
-	(*WatchRequest)(nil),        // 15: starling.node.v1.WatchRequest
-	(*WatchItem)(nil),           // 16: starling.node.v1.WatchItem
-	(*LogChunk)(nil),            // 17: starling.node.v1.LogChunk
-	(*MeterRequest)(nil),        // 18: starling.node.v1.MeterRequest
-	(*MeterReply)(nil),          // 19: starling.node.v1.MeterReply
-	nil,                         // 20: starling.node.v1.Workload.EnvEntry
-	nil,                         // 21: starling.node.v1.Secrets.FilesEntry
-	nil,                         // 22: starling.node.v1.Secrets.EnvEntry
-	(*ExecRequest_Start)(nil),   // 23: starling.node.v1.ExecRequest.Start
-	(*ExecRequest_Stop)(nil),    // 24: starling.node.v1.ExecRequest.Stop
-	(*ExecRequest_Status)(nil),  // 25: starling.node.v1.ExecRequest.Status
-	(*ExecRequest_Pause)(nil),   // 26: starling.node.v1.ExecRequest.Pause
-	(*ExecRequest_Resume)(nil),  // 27: starling.node.v1.ExecRequest.Resume
-	(*ExecRequest_Seen)(nil),    // 28: starling.node.v1.ExecRequest.Seen
-	(*ExecRequest_Members)(nil), // 29: starling.node.v1.ExecRequest.Members
-	(*ClusterPlan)(nil),         // 30: starling.node.v1.ClusterPlan
-	(*Link)(nil),                // 31: starling.node.v1.Link
+	(*Checkpoint)(nil),          // 6: starling.node.v1.Checkpoint
+	(*VolumeMount)(nil),         // 7: starling.node.v1.VolumeMount
+	(*Secrets)(nil),             // 8: starling.node.v1.Secrets
+	(*HealthCheck)(nil),         // 9: starling.node.v1.HealthCheck
+	(*Command)(nil),             // 10: starling.node.v1.Command
+	(*HTTPGet)(nil),             // 11: starling.node.v1.HTTPGet
+	(*Execution)(nil),           // 12: starling.node.v1.Execution
+	(*Pack)(nil),                // 13: starling.node.v1.Pack
+	(*SignedSnapshot)(nil),      // 14: starling.node.v1.SignedSnapshot
+	(*ExecRequest)(nil),         // 15: starling.node.v1.ExecRequest
+	(*ExecReply)(nil),           // 16: starling.node.v1.ExecReply
+	(*WatchRequest)(nil),        // 17: starling.node.v1.WatchRequest
+	(*WatchItem)(nil),           // 18: starling.node.v1.WatchItem
+	(*LogChunk)(nil),            // 19: starling.node.v1.LogChunk
+	(*MeterRequest)(nil),        // 20: starling.node.v1.MeterRequest
+	(*MeterReply)(nil),          // 21: starling.node.v1.MeterReply
+	nil,                         // 22: starling.node.v1.Workload.EnvEntry
+	nil,                         // 23: starling.node.v1.Secrets.FilesEntry
+	nil,                         // 24: starling.node.v1.Secrets.EnvEntry
+	(*ExecRequest_Start)(nil),   // 25: starling.node.v1.ExecRequest.Start
+	(*ExecRequest_Stop)(nil),    // 26: starling.node.v1.ExecRequest.Stop
+	(*ExecRequest_Status)(nil),  // 27: starling.node.v1.ExecRequest.Status
+	(*ExecRequest_Pause)(nil),   // 28: starling.node.v1.ExecRequest.Pause
+	(*ExecRequest_Resume)(nil),  // 29: starling.node.v1.ExecRequest.Resume
+	(*ExecRequest_Seen)(nil),    // 30: starling.node.v1.ExecRequest.Seen
+	(*ExecRequest_Members)(nil), // 31: starling.node.v1.ExecRequest.Members
+	(*ClusterPlan)(nil),         // 32: starling.node.v1.ClusterPlan
+	(*Link)(nil),                // 33: starling.node.v1.Link
 }
 var file_node_nodepb_node_proto_depIdxs = []int32{
 	2,  // 0: starling.node.v1.Input.blob:type_name -> starling.node.v1.Blob
 	2,  // 1: starling.node.v1.Output.blob:type_name -> starling.node.v1.Blob
 	2,  // 2: starling.node.v1.Workload.module:type_name -> starling.node.v1.Blob
-	20, // 3: starling.node.v1.Workload.env:type_name -> starling.node.v1.Workload.EnvEntry
+	22, // 3: starling.node.v1.Workload.env:type_name -> starling.node.v1.Workload.EnvEntry
 	3,  // 4: starling.node.v1.Workload.inputs:type_name -> starling.node.v1.Input
-	8,  // 5: starling.node.v1.Workload.health:type_name -> starling.node.v1.HealthCheck
-	30, // 6: starling.node.v1.Workload.cluster:type_name -> starling.node.v1.ClusterPlan
+	9,  // 5: starling.node.v1.Workload.health:type_name -> starling.node.v1.HealthCheck
+	32, // 6: starling.node.v1.Workload.cluster:type_name -> starling.node.v1.ClusterPlan
 	2,  // 7: starling.node.v1.Workload.image_parts:type_name -> starling.node.v1.Blob
-	6,  // 8: starling.node.v1.Workload.volumes:type_name -> starling.node.v1.VolumeMount
-	21, // 9: starling.node.v1.Secrets.files:type_name -> starling.node.v1.Secrets.FilesEntry
-	22, // 10: starling.node.v1.Secrets.env:type_name -> starling.node.v1.Secrets.EnvEntry
-	9,  // 11: starling.node.v1.HealthCheck.command:type_name -> starling.node.v1.Command
-	10, // 12: starling.node.v1.HealthCheck.http:type_name -> starling.node.v1.HTTPGet
-	1,  // 13: starling.node.v1.Execution.state:type_name -> starling.node.v1.ExecState
-	4,  // 14: starling.node.v1.Execution.outputs:type_name -> starling.node.v1.Output
-	0,  // 15: starling.node.v1.Execution.health:type_name -> starling.node.v1.Health
-	12, // 16: starling.node.v1.Execution.before:type_name -> starling.node.v1.SignedSnapshot
-	12, // 17: starling.node.v1.Execution.after:type_name -> starling.node.v1.SignedSnapshot
-	31, // 18: starling.node.v1.Execution.links:type_name -> starling.node.v1.Link
-	23, // 19: starling.node.v1.ExecRequest.start:type_name -> starling.node.v1.ExecRequest.Start
-	24, // 20: starling.node.v1.ExecRequest.stop:type_name -> starling.node.v1.ExecRequest.Stop
-	25, // 21: starling.node.v1.ExecRequest.status:type_name -> starling.node.v1.ExecRequest.Status
-	26, // 22: starling.node.v1.ExecRequest.pause:type_name -> starling.node.v1.ExecRequest.Pause
-	27, // 23: starling.node.v1.ExecRequest.resume:type_name -> starling.node.v1.ExecRequest.Resume
-	28, // 24: starling.node.v1.ExecRequest.seen:type_name -> starling.node.v1.ExecRequest.Seen
-	29, // 25: starling.node.v1.ExecRequest.members:type_name -> starling.node.v1.ExecRequest.Members
-	11, // 26: starling.node.v1.ExecReply.execution:type_name -> starling.node.v1.Execution
-	11, // 27: starling.node.v1.WatchItem.execution:type_name -> starling.node.v1.Execution
-	17, // 28: starling.node.v1.WatchItem.log:type_name -> starling.node.v1.LogChunk
-	5,  // 29: starling.node.v1.ExecRequest.Start.workload:type_name -> starling.node.v1.Workload
-	30, // 30: starling.node.v1.ExecRequest.Members.plan:type_name -> starling.node.v1.ClusterPlan
-	31, // [31:31] is the sub-list for method output_type
-	31, // [31:31] is the sub-list for method input_type
-	31, // [31:31] is the sub-list for extension type_name
-	31, // [31:31] is the sub-list for extension extendee
-	0,  // [0:31] is the sub-list for field type_name
+	7,  // 8: starling.node.v1.Workload.volumes:type_name -> starling.node.v1.VolumeMount
+	6,  // 9: starling.node.v1.Workload.checkpoint:type_name -> starling.node.v1.Checkpoint
+	23, // 10: starling.node.v1.Secrets.files:type_name -> starling.node.v1.Secrets.FilesEntry
+	24, // 11: starling.node.v1.Secrets.env:type_name -> starling.node.v1.Secrets.EnvEntry
+	10, // 12: starling.node.v1.HealthCheck.command:type_name -> starling.node.v1.Command
+	11, // 13: starling.node.v1.HealthCheck.http:type_name -> starling.node.v1.HTTPGet
+	1,  // 14: starling.node.v1.Execution.state:type_name -> starling.node.v1.ExecState
+	4,  // 15: starling.node.v1.Execution.outputs:type_name -> starling.node.v1.Output
+	0,  // 16: starling.node.v1.Execution.health:type_name -> starling.node.v1.Health
+	14, // 17: starling.node.v1.Execution.before:type_name -> starling.node.v1.SignedSnapshot
+	14, // 18: starling.node.v1.Execution.after:type_name -> starling.node.v1.SignedSnapshot
+	33, // 19: starling.node.v1.Execution.links:type_name -> starling.node.v1.Link
+	13, // 20: starling.node.v1.Execution.packs:type_name -> starling.node.v1.Pack
+	2,  // 21: starling.node.v1.Pack.blob:type_name -> starling.node.v1.Blob
+	25, // 22: starling.node.v1.ExecRequest.start:type_name -> starling.node.v1.ExecRequest.Start
+	26, // 23: starling.node.v1.ExecRequest.stop:type_name -> starling.node.v1.ExecRequest.Stop
+	27, // 24: starling.node.v1.ExecRequest.status:type_name -> starling.node.v1.ExecRequest.Status
+	28, // 25: starling.node.v1.ExecRequest.pause:type_name -> starling.node.v1.ExecRequest.Pause
+	29, // 26: starling.node.v1.ExecRequest.resume:type_name -> starling.node.v1.ExecRequest.Resume
+	30, // 27: starling.node.v1.ExecRequest.seen:type_name -> starling.node.v1.ExecRequest.Seen
+	31, // 28: starling.node.v1.ExecRequest.members:type_name -> starling.node.v1.ExecRequest.Members
+	12, // 29: starling.node.v1.ExecReply.execution:type_name -> starling.node.v1.Execution
+	12, // 30: starling.node.v1.WatchItem.execution:type_name -> starling.node.v1.Execution
+	19, // 31: starling.node.v1.WatchItem.log:type_name -> starling.node.v1.LogChunk
+	5,  // 32: starling.node.v1.ExecRequest.Start.workload:type_name -> starling.node.v1.Workload
+	32, // 33: starling.node.v1.ExecRequest.Members.plan:type_name -> starling.node.v1.ClusterPlan
+	34, // [34:34] is the sub-list for method output_type
+	34, // [34:34] is the sub-list for method input_type
+	34, // [34:34] is the sub-list for extension type_name
+	34, // [34:34] is the sub-list for extension extendee
+	0,  // [0:34] is the sub-list for field type_name
 }
 
 func init() { file_node_nodepb_node_proto_init() }
@@ -2295,12 +2443,12 @@ func file_node_nodepb_node_proto_init() {
 		return
 	}
 	file_node_nodepb_cluster_proto_init()
-	file_node_nodepb_node_proto_msgTypes[6].OneofWrappers = []any{
+	file_node_nodepb_node_proto_msgTypes[7].OneofWrappers = []any{
 		(*HealthCheck_Command)(nil),
 		(*HealthCheck_TcpPort)(nil),
 		(*HealthCheck_Http)(nil),
 	}
-	file_node_nodepb_node_proto_msgTypes[11].OneofWrappers = []any{
+	file_node_nodepb_node_proto_msgTypes[13].OneofWrappers = []any{
 		(*ExecRequest_Start_)(nil),
 		(*ExecRequest_Stop_)(nil),
 		(*ExecRequest_Status_)(nil),
@@ -2309,7 +2457,7 @@ func file_node_nodepb_node_proto_init() {
 		(*ExecRequest_Seen_)(nil),
 		(*ExecRequest_Members_)(nil),
 	}
-	file_node_nodepb_node_proto_msgTypes[14].OneofWrappers = []any{
+	file_node_nodepb_node_proto_msgTypes[16].OneofWrappers = []any{
 		(*WatchItem_Execution)(nil),
 		(*WatchItem_Log)(nil),
 	}
@@ -2319,7 +2467,7 @@ func file_node_nodepb_node_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_node_nodepb_node_proto_rawDesc), len(file_node_nodepb_node_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   28,
+			NumMessages:   30,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

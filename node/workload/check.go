@@ -33,6 +33,9 @@ const (
 	// MaxPull is the longest limit on fetching the image and inputs of a workload.
 	MaxPull = 24 * time.Hour
 
+	// MinCheckpoint and MaxCheckpoint bound the interval between two packs of a checkpoint.
+	MinCheckpoint, MaxCheckpoint = time.Second, 24 * time.Hour
+
 	maxHealthArgs     = 64
 	maxHealthArgBytes = 4 << 10
 	maxHealthPath     = 1 << 10
@@ -227,6 +230,9 @@ func checkFiles(w *nodepb.Workload) error {
 			return Bad("scratch: %v", err)
 		}
 	}
+	if err := checkCheckpoint(w); err != nil {
+		return err
+	}
 	if w.Image == "" {
 		return nil
 	}
@@ -235,6 +241,37 @@ func checkFiles(w *nodepb.Workload) error {
 			return Bad("%s: an input or output there would hide the image's own %[1]s; "+
 				"use a separate directory, such as /data", m)
 		}
+	}
+	return nil
+}
+
+// checkCheckpoint checks the place of a checkpoint, which no other file has but the tree to continue from, and its
+// interval.
+func checkCheckpoint(w *nodepb.Workload) error {
+	c := w.Checkpoint
+	if c == nil {
+		return nil
+	}
+	if err := checkPath(c.Path); err != nil {
+		return Bad("checkpoint: %v", err)
+	}
+	taken := func(p string) bool { return within(p, c.Path) || within(c.Path, p) }
+	from := 0
+	for _, in := range w.Inputs {
+		if in.Path == c.Path && in.Blob.Tree && from == 0 {
+			from++
+		} else if taken(in.Path) {
+			return Bad("checkpoint %s: input %s is there", c.Path, in.Path)
+		}
+	}
+	if slices.ContainsFunc(w.Outputs, taken) || w.Scratch != "" && taken(w.Scratch) {
+		return Bad("checkpoint %s: an output or the scratch directory is there", c.Path)
+	}
+	if ms := c.EveryMillis; ms < uint64(MinCheckpoint/time.Millisecond) || ms > uint64(MaxCheckpoint/time.Millisecond) {
+		return Bad("checkpoint: interval of %d ms, want %v to %v", c.EveryMillis, MinCheckpoint, MaxCheckpoint)
+	}
+	if w.Seed != 0 {
+		return Bad("seed: a result would depend on the times of checkpoints")
 	}
 	return nil
 }

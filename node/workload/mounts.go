@@ -42,13 +42,21 @@ func mountPoints(w *nodepb.Workload) []string {
 	return runtime.Outermost(all)
 }
 
-// writableDirs returns the directories that the program may write: its outputs, and the scratch directory.
+// writableDirs returns the directories that the program may write: its outputs, the checkpoint, and the scratch
+// directory.
 func writableDirs(w *nodepb.Workload) []string {
-	if w.Scratch == "" {
-		return w.Outputs
+	dirs := slices.Clone(w.Outputs)
+	if c := w.GetCheckpoint(); c != nil {
+		dirs = append(dirs, c.GetPath())
 	}
-	return append(slices.Clone(w.Outputs), w.Scratch)
+	if w.Scratch != "" {
+		dirs = append(dirs, w.Scratch)
+	}
+	return dirs
 }
+
+// Writes reports whether the program has a directory that it may write.
+func Writes(w *nodepb.Workload) bool { return len(writableDirs(w)) > 0 }
 
 // within reports whether p is dir or lies in it; both are clean and absolute.
 func within(p, dir string) bool { return p == dir || strings.HasPrefix(p, dir+"/") }

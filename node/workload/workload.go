@@ -235,6 +235,11 @@ func (s Stage) Clear() error {
 	return errors.Join(volume.Release(s.disk()), blob.RemoveAll(s.disk()), blob.RemoveAll(filepath.Join(s.Dir, "mnt")))
 }
 
+// Pack stores the checkpoint of the program, of at most room bytes as Collect counts them.
+func (s Stage) Pack(ctx context.Context, w *nodepb.Workload, blobs Blobs, room int64) (blob.Tree, error) {
+	return blobs.PutTree(ctx, s.host(w.GetCheckpoint().GetPath(), true), room)
+}
+
 // Collect stores the outputs of the program, of at most room bytes together. A sparse file counts with its whole
 // length, since all of it is stored and sent.
 func (s Stage) Collect(ctx context.Context, outs []string, blobs Blobs, room int64) ([]*nodepb.Output, error) {

@@ -305,16 +305,9 @@ func unpack(r io.Reader, root *os.Root, room *room) error {
 		if err != nil {
 			return fmt.Errorf("%w: %w", ErrArchive, err)
 		}
-		name := strings.TrimSuffix(h.Name, "/")
-		if len(name) > maxName {
-			return fmt.Errorf("%w: a name of %d bytes", ErrArchive, len(name))
-		}
-		if !fs.ValidPath(name) || name == "." || strings.ContainsAny(name, "\\\x00") ||
-			!filepath.IsLocal(filepath.FromSlash(name)) {
-			return fmt.Errorf("%w: name %q", ErrArchive, h.Name)
-		}
-		if strings.Count(name, "/") >= maxDepth {
-			return fmt.Errorf("%w: more than %d folders in each other", ErrArchive, maxDepth)
+		name, err := entryName(h)
+		if err != nil {
+			return err
 		}
 		size := h.Size
 		if h.Typeflag != tar.TypeReg {
@@ -339,6 +332,21 @@ func unpack(r io.Reader, root *os.Root, room *room) error {
 			return err
 		}
 	}
+}
+
+// entryName returns the path of an archive's entry, or ErrArchive if it is not a clean relative one of bounded length.
+func entryName(h *tar.Header) (string, error) {
+	name := strings.TrimSuffix(h.Name, "/")
+	switch {
+	case len(name) > maxName:
+		return "", fmt.Errorf("%w: a name of %d bytes", ErrArchive, len(name))
+	case !fs.ValidPath(name) || name == "." || strings.ContainsAny(name, "\\\x00") ||
+		!filepath.IsLocal(filepath.FromSlash(name)):
+		return "", fmt.Errorf("%w: name %q", ErrArchive, h.Name)
+	case strings.Count(name, "/") >= maxDepth:
+		return "", fmt.Errorf("%w: more than %d folders in each other", ErrArchive, maxDepth)
+	}
+	return name, nil
 }
 
 func unpackFile(tr *tar.Reader, root *os.Root, name string, h *tar.Header) error {

@@ -18,20 +18,24 @@ import (
 type File struct {
 	CID  cid.Cid `json:"cid"`
 	Size int64   `json:"size"` // bytes
+	// Spare files are kept if there is room. The job goes on without them: they are its checkpoints.
+	Spare bool `json:"spare,omitempty"`
 }
 
 // SameFiles reports whether two lists name the same files.
 func SameFiles(a, b []File) bool {
 	return slices.EqualFunc(a, b, func(x, y File) bool {
-		return x.Size == y.Size && bytes.Equal(x.CID.Bytes(), y.CID.Bytes())
+		return x.Size == y.Size && x.Spare == y.Spare && bytes.Equal(x.CID.Bytes(), y.CID.Bytes())
 	})
 }
 
-// BytesOf is the size of all files of some lists.
+// BytesOf is the size of all files of some lists that are not spare.
 func BytesOf(lists ...[]File) (sum int64) {
 	for _, files := range lists {
 		for _, f := range files {
-			sum += f.Size
+			if !f.Spare {
+				sum += f.Size
+			}
 		}
 	}
 	return sum
@@ -40,7 +44,7 @@ func BytesOf(lists ...[]File) (sum int64) {
 func pbFiles(files []File) []*nodepb.GuardedFile {
 	var out []*nodepb.GuardedFile
 	for _, f := range files {
-		out = append(out, &nodepb.GuardedFile{Cid: f.CID.Bytes(), Size: uint64(f.Size)})
+		out = append(out, &nodepb.GuardedFile{Cid: f.CID.Bytes(), Size: uint64(f.Size), Spare: f.Spare})
 	}
 	return out
 }
@@ -58,7 +62,7 @@ func filesOf(pb []*nodepb.GuardedFile) ([]File, error) {
 		if f.Size > 1<<50 {
 			return nil, fmt.Errorf("a file of %d bytes", f.Size)
 		}
-		out = append(out, File{CID: c, Size: int64(f.Size)})
+		out = append(out, File{CID: c, Size: int64(f.Size), Spare: f.Spare})
 	}
 	return out, nil
 }
@@ -159,6 +163,9 @@ func ReadEngaged(pb *nodepb.GuardRequest_Engage) (Engaged, error) {
 	files, err := filesOf(pb.Files)
 	if err != nil {
 		return Engaged{}, malformed("%v", err)
+	}
+	if slices.ContainsFunc(files, func(f File) bool { return f.Spare }) { // it would not count
+		return Engaged{}, malformed("a file of the job is spare: want one of its state")
 	}
 	if err := checkAddrs(pb.Addrs); err != nil {
 		return Engaged{}, malformed("%v", err)

@@ -87,7 +87,11 @@ func (s State) hash() sign.Hash {
 		head[8] = 1
 	}
 	for _, f := range s.Files {
-		head = binary.LittleEndian.AppendUint64(head, uint64(f.Size))
+		size := uint64(f.Size)
+		if f.Spare {
+			size |= 1 << 63
+		}
+		head = binary.LittleEndian.AppendUint64(head, size)
 		head = append(head, f.CID.Bytes()...) // of one length: work.CID
 	}
 	size := binary.LittleEndian.AppendUint64(nil, uint64(len(head)))

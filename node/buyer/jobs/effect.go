@@ -60,7 +60,7 @@ type (
 	StartExecution struct {
 		Exec
 		Round, Generation uint32
-		From              File // checkpoint; zero: from the beginning
+		From              []Checkpoint // the best first; none: from the beginning
 	}
 	// StopExecution requests that a program exits within Grace.
 	StopExecution struct {
@@ -137,6 +137,7 @@ const (
 	NoteStarted    = "started"
 	NoteExited     = "exited"
 	NoteRestarted  = "restarted"
+	NoteRestored   = "restored"
 	NoteLost       = "lost"
 	NoteRound      = "round"
 	NoteScaled     = "scaled"

@@ -137,7 +137,7 @@ type (
 		Code   Code // CodeInput or CodePeer
 		Reason string
 	}
-	// CheckpointKept reports a checkpoint from which the rank can be started again.
+	// CheckpointKept reports a checkpoint that this peer has, from which the rank can be started again.
 	CheckpointKept struct {
 		Exec
 		Number uint64

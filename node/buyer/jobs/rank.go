@@ -7,6 +7,7 @@ import (
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/buyer/jobs/file"
 )
 
 // rankStep is one rank within a step.
@@ -47,7 +48,7 @@ func (r rankStep) start() {
 	if r.i == 0 {
 		r.s.Plan.Ready = time.Time{}
 	}
-	r.emit(StartExecution{r.exec(), r.s.Round, r.Generation, r.Checkpoint})
+	r.emit(StartExecution{r.exec(), r.s.Round, r.Generation, r.Checkpoints})
 }
 
 // resume continues an execution that an earlier process or supervisor started.
@@ -57,7 +58,7 @@ func (r rankStep) resume() {
 		return
 	}
 	r.Doing = Starting
-	r.emit(StartExecution{r.exec(), r.s.Round, r.Generation, r.Checkpoint})
+	r.emit(StartExecution{r.exec(), r.s.Round, r.Generation, r.Checkpoints})
 }
 
 // reclaim requests the result of an execution after the end of its lease. Without a result the lease is lost for cause.
@@ -175,13 +176,27 @@ func (ev PeerFailed) apply(t *step) error {
 
 func (ev CheckpointKept) apply(t *step) error {
 	r, ok := t.current(ev.Exec)
-	if ok && !ev.File.valid() {
+	if !ok {
+		return nil
+	}
+	r.Checkpoints = file.Keep(r.Checkpoints, Checkpoint{File: ev.File, Number: ev.Number, At: t.now.Time})
+	if !file.ValidCheckpoints(r.Checkpoints) {
 		return fmt.Errorf("%w: checkpoint of rank %d", ErrEvent, r.i)
 	}
-	if ok {
-		r.Checkpoint = ev.File
-	}
 	return nil
+}
+
+// distrust counts an execution that was to continue from the rank's newest checkpoint and never began. That may be the
+// reason: only a provider finds out that it does not fit, or cannot be unpacked.
+func (r rankStep) distrust(cause Cause) {
+	blamed := cause == CauseRefused || cause == CauseBroken || cause == CauseLate
+	if r.Pulled || r.Adopted || r.State != RankRunning || len(r.Checkpoints) == 0 || !blamed {
+		return
+	}
+	newest, n := r.Checkpoints[0].Number, len(r.Checkpoints)
+	if r.Checkpoints = file.Refuse(r.Checkpoints); len(r.Checkpoints) < n {
+		r.note(NoteRestored, r.i, "no execution began from checkpoint %d, which is forgotten", newest)
+	}
 }
 
 // decide determines the next step after an execution with gathered outputs.
@@ -214,15 +229,9 @@ func (r rankStep) decide() {
 	default:
 		r.finish()
 	}
-	r.Checkpoint = r.checkpoint()
-}
-
-// checkpoint is where the rank's next execution begins: an execution that ended for good leaves none.
-func (r rankStep) checkpoint() File {
-	if r.State == RankDone {
-		return File{}
+	if r.State == RankDone { // nothing continues from it
+		r.Checkpoints = nil
 	}
-	return r.Checkpoint
 }
 
 // finish is the end of an execution that is not started again.
@@ -250,6 +259,7 @@ func (r rankStep) lose(cause Cause, reason string) {
 	if r.LostBy != 0 { // its lease ended before (R8)
 		cause, reason = r.LostBy, r.lostWhy
 	}
+	r.distrust(cause)
 	chain, used := r.Lease, cause == CauseExpired && r.Unextended == "" // the lease was used up
 	whole := used && r.Whole
 	if cause.fault() {

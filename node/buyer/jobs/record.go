@@ -6,11 +6,10 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/node/buyer/jobs/file"
 )
 
 const (
@@ -19,8 +18,6 @@ const (
 	maxOutputs    = 16       // files of one execution
 	maxList       = 1 << 16  // entries of a list that grows with a job's life
 	maxAvoid      = 1024
-	maxPath       = 4096
-	maxCID        = 128
 	maxReason     = 1024
 )
 
@@ -107,7 +104,7 @@ func (s *State) validate() error {
 		return bad("ranks", len(s.Ranks))
 	case s.Params.Checked && len(s.Judged) != len(s.Ranks), !s.Params.Checked && s.Judged != nil:
 		return bad("judged", len(s.Judged))
-	case !s.Carry.valid() || len(s.Plan.Epochs) > MaxRanks || len(s.Avoid) > maxAvoid:
+	case !s.Carry.Valid() || len(s.Plan.Epochs) > MaxRanks || len(s.Avoid) > maxAvoid:
 		return bad("carry, plan or avoid", "out of range")
 	}
 	for i := range s.Ranks {
@@ -155,8 +152,8 @@ func (s *State) validateRank(i int) error {
 		return bad("epoch, losses or restarts", "out of range")
 	case !validOutputs(r.Outputs):
 		return bad("outputs", len(r.Outputs))
-	case !r.Checkpoint.valid():
-		return bad("checkpoint", r.Checkpoint.CID)
+	case !file.ValidCheckpoints(r.Checkpoints):
+		return bad("checkpoints", len(r.Checkpoints))
 	}
 	return nil
 }
@@ -190,15 +187,7 @@ func (s *State) validateLists() error {
 }
 
 func validOutputs(files []File) bool {
-	return len(files) <= maxOutputs && !slices.ContainsFunc(files, func(f File) bool { return !f.valid() })
-}
-
-// valid reports whether f can name a file: a printable path, an alphanumeric content id, a size. The zero File is
-// valid.
-func (f File) valid() bool {
-	other := func(c rune) bool { return (c < '0' || c > '9') && (c < 'A' || c > 'Z') && (c < 'a' || c > 'z') }
-	return f.Bytes >= 0 && len(f.CID) <= maxCID && strings.IndexFunc(f.CID, other) < 0 &&
-		len(f.Path) <= maxPath && utf8.ValidString(f.Path) && market.Clean(f.Path, len(f.Path)) == f.Path
+	return len(files) <= maxOutputs && !slices.ContainsFunc(files, func(f File) bool { return !f.Valid() })
 }
 
 // Merge validates a standing that another supervisor left of the job, and returns the state that follows from it for

@@ -125,8 +125,15 @@ func TestRecordRefuses(t *testing.T) {
 		"many outputs":        func(s *jobs.State) { s.Ranks[0].Outputs = make([]jobs.File, 17) },
 		"output path":         func(s *jobs.State) { s.Ranks[0].Outputs = []jobs.File{{Path: "/a\x1b"}} },
 		"output size":         func(s *jobs.State) { s.Ranks[0].Outputs = []jobs.File{{Bytes: -1}} },
-		"checkpoint":          func(s *jobs.State) { s.Ranks[0].Checkpoint = jobs.File{CID: strings.Repeat("a", 129)} },
-		"gang without ranks":  func(s *jobs.State) { s.Gangs = []jobs.Gang{{ID: 1, Order: market.OrderID{1}}} },
+		"checkpoint": func(s *jobs.State) {
+			s.Ranks[0].Checkpoints = []jobs.Checkpoint{{File: jobs.File{CID: strings.Repeat("a", 129)}}}
+		},
+		"no checkpoint": func(s *jobs.State) { s.Ranks[0].Checkpoints = make([]jobs.Checkpoint, 1) },
+		"3 checkpoints": func(s *jobs.State) {
+			c := jobs.Checkpoint{File: jobs.File{CID: "k"}}
+			s.Ranks[0].Checkpoints = []jobs.Checkpoint{c, c, c}
+		},
+		"gang without ranks": func(s *jobs.State) { s.Gangs = []jobs.Gang{{ID: 1, Order: market.OrderID{1}}} },
 		"gang of later": func(s *jobs.State) {
 			s.Gangs = []jobs.Gang{{ID: s.Placed + 1, Ranks: []uint32{0}, Order: market.OrderID{1}}}
 		},

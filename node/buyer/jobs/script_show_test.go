@@ -69,8 +69,8 @@ func (p *player) effect(e jobs.Effect) string {
 		if e.Generation > 0 {
 			text += fmt.Sprintf(" generation %d", e.Generation)
 		}
-		if e.From.CID != "" {
-			text += " from " + e.From.CID
+		if len(e.From) > 0 {
+			text += " from " + e.From[0].File.CID
 		}
 		return text + "\n"
 	case jobs.StopExecution:

@@ -56,7 +56,7 @@ func (ev Reduced) apply(t *step) error {
 	if t.s.Phase != Reducing || ev.Round != t.s.Round {
 		return nil
 	}
-	if !ev.Carry.valid() {
+	if !ev.Carry.Valid() {
 		return fmt.Errorf("%w: carry of round %d", ErrEvent, ev.Round)
 	}
 	t.s.Carry = ev.Carry

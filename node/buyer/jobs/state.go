@@ -7,6 +7,7 @@ import (
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/lease"
 	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/buyer/jobs/file"
 )
 
 // Now is the time of a Step: the wall clock for deadlines, the chain's slot for leases.
@@ -64,22 +65,22 @@ type State struct {
 
 // Rank is one numbered worker of a job.
 type Rank struct {
-	State      RankState      `json:"state"`
-	Joining    bool           `json:"joining,omitempty"` // of a scale-up that is not complete
-	Epoch      uint32         `json:"epoch,omitempty"`   // of its newest order; each lease of the rank has its own
-	Lease      market.LeaseID `json:"lease,omitzero"`    // first of its renewal chain; zero without one
-	Whole      bool           `json:"whole,omitempty"`   // the lease was bought for all of timeouts.run
-	Provider   sign.Key       `json:"provider,omitzero"`
-	Seq        uint64         `json:"seq,omitempty"`        // newest execution under Lease
-	Generation uint32         `json:"generation,omitempty"` // of the cluster when Seq was started
-	Losses     uint32         `json:"losses,omitempty"`
-	Restarts   uint32         `json:"restarts,omitempty"`
-	NotBefore  time.Time      `json:"notBefore,omitzero"` // of the next order or start
-	Begun      time.Time      `json:"begun,omitzero"`     // Seq was requested
-	Exit       Exit           `json:"exit,omitzero"`
-	Outputs    []File         `json:"outputs,omitempty"`
-	Checkpoint File           `json:"checkpoint,omitzero"`
-	Unextended string         `json:"unextended,omitempty"` // why its lease was not renewed
+	State       RankState      `json:"state"`
+	Joining     bool           `json:"joining,omitempty"` // of a scale-up that is not complete
+	Epoch       uint32         `json:"epoch,omitempty"`   // of its newest order; each lease of the rank has its own
+	Lease       market.LeaseID `json:"lease,omitzero"`    // first of its renewal chain; zero without one
+	Whole       bool           `json:"whole,omitempty"`   // the lease was bought for all of timeouts.run
+	Provider    sign.Key       `json:"provider,omitzero"`
+	Seq         uint64         `json:"seq,omitempty"`        // newest execution under Lease
+	Generation  uint32         `json:"generation,omitempty"` // of the cluster when Seq was started
+	Losses      uint32         `json:"losses,omitempty"`
+	Restarts    uint32         `json:"restarts,omitempty"`
+	NotBefore   time.Time      `json:"notBefore,omitzero"` // of the next order or start
+	Begun       time.Time      `json:"begun,omitzero"`     // Seq was requested
+	Exit        Exit           `json:"exit,omitzero"`
+	Outputs     []File         `json:"outputs,omitempty"`
+	Checkpoints []Checkpoint   `json:"checkpoints,omitempty"` // the newest first
+	Unextended  string         `json:"unextended,omitempty"`  // why its lease was not renewed
 
 	Doing     Activity  `json:"-"`
 	Gang      GangID    `json:"-"` // while Ordering
@@ -96,6 +97,12 @@ type Rank struct {
 	tries    uint32 // orders that failed since Since
 	heard    bool   // since another rank is Judging
 }
+
+// The files of a job.
+type (
+	File       = file.File
+	Checkpoint = file.Checkpoint
+)
 
 // Exit is how an execution ended.
 type Exit struct {
@@ -118,14 +125,6 @@ const (
 )
 
 func (e Exit) ok() bool { return e.Code == 0 && e.Reason == "" && !e.Broken }
-
-// File names a file or a tree of files by its content.
-type File struct {
-	Path  string `json:"path,omitempty"`
-	CID   string `json:"cid,omitempty"`
-	Bytes int64  `json:"bytes,omitempty"`
-	Tree  bool   `json:"tree,omitempty"`
-}
 
 // Gang is one order in progress.
 type Gang struct {

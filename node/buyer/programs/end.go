@@ -14,7 +14,7 @@ import (
 func (x *Programs) Halt(fx jobs.StopExecution) {
 	f, already := x.followed(fx.Exec)
 	if !already {
-		x.cfg.Tasks.Go(func() { x.follow(f, false) })
+		x.cfg.Tasks.Go(func() { x.follow(f, false, nil) })
 	}
 	x.cfg.Tasks.Go(func() {
 		l := x.Chain(fx.Lease)

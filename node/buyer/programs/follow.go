@@ -23,12 +23,13 @@ import (
 func (x *Programs) Begin(fx jobs.StartExecution) {
 	f, already := x.followed(fx.Exec)
 	if !already {
-		x.cfg.Tasks.Go(func() { x.follow(f, true) })
+		x.cfg.Tasks.Go(func() { x.follow(f, true, fx.From) })
 	}
 }
 
-// follow starts an execution, or finds it where it runs, and reports its progress until it has ended.
-func (x *Programs) follow(f *following, start bool) {
+// follow starts an execution, or finds it where it runs, and reports its progress until it has ended. One that is
+// started continues from one of the checkpoints, if there are any.
+func (x *Programs) follow(f *following, start bool, from []jobs.Checkpoint) {
 	i, l := int(f.exec.Rank), x.Chain(f.exec.Lease)
 	j := x.Snapshot()
 	if l == nil { // its lease is gone, and the loss is posted
@@ -37,6 +38,9 @@ func (x *Programs) follow(f *following, start bool) {
 	var program *nodepb.Workload
 	if start {
 		w, code, err := x.workload(f.ctx, j, i, l)
+		if err == nil {
+			code, err = jobs.CodeInput, x.resume(f, l, w, from)
+		}
 		if err != nil {
 			if f.ctx.Err() == nil { // else the rank was lost meanwhile
 				x.Post(jobs.PeerFailed{Code: code, Reason: fmt.Sprintf("rank %d: %v", i, err)})
@@ -129,6 +133,9 @@ func (x *Programs) exited(f *following, l *leases.Lease, ex *nodepb.Execution) b
 	f.last = ex
 	x.mu.Unlock()
 	exit, refused := executions.ExitOf(ex)
+	if exit.Broken { // its rank moves
+		x.lastPack(f, l, ex)
+	}
 	if refused != "" {
 		x.Post(jobs.ExecutionLost{Exec: f.exec, Cause: jobs.CauseBroken, Reason: refused})
 		return true
@@ -191,6 +198,7 @@ func (x *Programs) Gather(fx jobs.GatherOutputs) {
 	}
 	x.cfg.Tasks.Go(func() {
 		l := x.Chain(fx.Lease)
+		x.lastPack(f, l, last)
 		res, err := x.cfg.Executions.Gather(f.ctx, run.On(l, fx.Seq), l, last, x.Snapshot().Spec.Outputs)
 		switch {
 		case f.ctx.Err() != nil:
@@ -225,6 +233,7 @@ func (o observer) Seen(ex *nodepb.Execution) {
 	x.observer.Seen(i, ex)
 	x.plans.Heard(i, ex)
 	x.examine(i, o.lease, ex)
+	x.packed(o.exec, o.lease, ex)
 }
 
 // Reached implements executions.Observer.

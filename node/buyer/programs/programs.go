@@ -34,9 +34,12 @@ type Config struct {
 	Secrets    Secrets
 	Files      Files
 	Reputation Reputation
+	Packs      Packs
 	MaxOutput  int64 // bytes of one output
 	Tasks      leases.Tasks
 	Log        *slog.Logger
+
+	keeping sync.Mutex // held while a pack is journalled or removed: ranks may have equal ones
 }
 
 // Secrets seals the values of jobs.
@@ -49,6 +52,8 @@ type Secrets interface {
 type Files interface {
 	// Grant lets a peer read a blob here.
 	Grant(to peer.ID, c cid.Cid)
+	// Drop removes a blob, unless this peer needs it.
+	Drop(c cid.Cid)
 }
 
 // Reputation has the reputation of other peers.
@@ -98,6 +103,7 @@ type following struct {
 	ctx    context.Context // ends when the job's machine no longer needs it
 	cancel context.CancelFunc
 	last   *nodepb.Execution // as it ended; under the mu of Programs
+	packs  packs
 }
 
 // Changed applies a state of the job's machine: it ends the executions that the job no longer has.

@@ -85,6 +85,8 @@ type world struct {
 	mu      sync.Mutex
 	sealed  error
 	granted int
+	fetched int
+	dropped []cid.Cid
 	faults  int
 	seen    []int
 	heard   chan int
@@ -97,6 +99,29 @@ func (w *world) SealFor(context.Context, record.Job, sign.Key, market.LeaseID) (
 
 // Grant implements Files.
 func (w *world) Grant(peer.ID, cid.Cid) { w.granted++ }
+
+// Drop implements Files.
+func (w *world) Drop(c cid.Cid) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.dropped = append(w.dropped, c)
+}
+
+// Has implements Packs: all packs of a world have 50 bytes.
+func (w *world) Has(cid.Cid) bool { return true }
+
+// Size implements Packs.
+func (w *world) Size(cid.Cid) (int64, error) { return 50, nil }
+
+// CheckTree implements Packs.
+func (w *world) CheckTree(context.Context, cid.Cid, int64) (int64, error) { return 50, nil }
+
+func (w *world) fetch(context.Context, peer.ID, cid.Cid, int64) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.fetched++
+	return nil
+}
 
 // Failed implements Reputation.
 func (w *world) Failed(market.LeaseCore, market.Amount) { w.faults++ }
@@ -134,10 +159,14 @@ func newWorld(t *testing.T, change func(*jobs.State)) *world {
 	spec := runtest.Spec(1)
 	spec.Probes = job.ProbesOff
 	spec.Outputs = []job.Output{{Path: "/out"}}
+	spec.Checkpoint = &job.Checkpoint{Path: "/ckpt", Every: job.Span(time.Second)}
+	spec.Resources.PerUnit.DiskMiB = 1
 	j := w.Open(spec, w.parts, nil, nil)
 	w.Programs = New(&Config{
 		Host: w.Host, Genesis: runtest.Genesis, Clock: w.World, Secrets: w, Files: w, MaxOutput: 100, Tasks: &w.Tasks,
-		Executions: executions.New(executions.Config{Host: w.Host, Tag: tag, LostAfter: time.Minute}), Log: p2ptest.Quiet(),
+		Log: p2ptest.Quiet(), Packs: w, Executions: executions.New(executions.Config{
+			Host: w.Host, Tag: tag, LostAfter: time.Minute, MaxOutput: 100, Fetch: w.fetch,
+		}),
 	}, j, w, w)
 	w.lease = w.Working(j, change)[0]
 	w.Restore(j)

@@ -1,12 +1,23 @@
 package record
 
-import "github.com/starling-network/starling/node/job"
+import (
+	"time"
+
+	"github.com/starling-network/starling/node/job"
+)
 
 // Blob names a content-addressed file of a job.
 type Blob struct {
 	CID  string `json:"cid"`
 	Size int64  `json:"size,omitempty"` // bytes
 	Tree bool   `json:"tree,omitempty"` // a deterministic tar of a directory
+}
+
+// Checkpoint is a pack of a rank's checkpoint that this peer has.
+type Checkpoint struct {
+	Number uint64    `json:"number"` // by the provider, within its execution
+	At     time.Time `json:"at"`     // this peer had it
+	Blob
 }
 
 // Source is a stored file as the content of a job's source.
@@ -28,13 +39,13 @@ func (j Job) Reads(c string) bool {
 	return false
 }
 
-// Left reports whether a blob, by its CID, is an output of the job.
+// Left reports whether a blob, by its CID, is an output of the job or a checkpoint.
 func (j Job) Left(c string) (found bool) {
 	j.EachLeft(func(text string) { found = found || text == c })
 	return found
 }
 
-// EachLeft calls f with the CIDs of the job's outputs.
+// EachLeft calls f with the CIDs of the job's outputs and checkpoints.
 func (j Job) EachLeft(f func(c string)) {
 	if j.Carry != nil {
 		f(j.Carry.CID)
@@ -45,6 +56,9 @@ func (j Job) EachLeft(f func(c string)) {
 		}
 		for _, o := range r.Outputs {
 			f(o.CID)
+		}
+		for _, c := range r.Checkpoints {
+			f(c.CID)
 		}
 	}
 }

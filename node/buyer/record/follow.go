@@ -67,6 +67,11 @@ func (k *Rank) follow(r *jobs.Rank, lost string) {
 	} else if lost != "" {
 		k.Reason = lost
 	}
+	k.Checkpoints = nil
+	for _, c := range r.Checkpoints {
+		k.Checkpoints = append(k.Checkpoints,
+			Checkpoint{c.Number, c.At, Blob{CID: c.File.CID, Size: c.File.Bytes, Tree: c.File.Tree}})
+	}
 	k.Outputs = nil
 	for _, f := range r.Outputs {
 		k.Outputs = append(k.Outputs, Output{f.Path, Blob{CID: f.CID, Size: f.Bytes, Tree: f.Tree}})

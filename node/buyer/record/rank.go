@@ -39,6 +39,8 @@ type Rank struct {
 	Live       Live      `json:"live,omitzero"`  // the provider's last report of the execution
 	// Unextended is why the provider would not sign a successor of its lease.
 	Unextended string `json:"unextended,omitempty"`
+	// Checkpoints are the packs from which the rank can continue, at most two, the newest first.
+	Checkpoints []Checkpoint `json:"checkpoints,omitempty"`
 	// Exclusive has the results of probes and the provider's reports for the units of the last lease; nil if there are
 	// none.
 	Exclusive *Exclusive `json:"exclusive,omitempty"`

@@ -87,6 +87,10 @@ func AcceptStanding(j Job, own jobs.State, raw []byte) (jobs.State, *Standing, e
 		if slices.ContainsFunc(st.Ranks[i].Outputs, bad) {
 			return own, nil, fmt.Errorf("the outputs of rank %d are not a list of files", i)
 		}
+		lost := func(c jobs.Checkpoint) bool { return !sound(Blob{CID: c.File.CID, Size: c.File.Bytes}) }
+		if slices.ContainsFunc(st.Ranks[i].Checkpoints, lost) {
+			return own, nil, fmt.Errorf("the checkpoints of rank %d are not a list of files", i)
+		}
 		k := &p.Ranks[i]
 		if k.Log != nil && !sound(*k.Log) {
 			k.Log = nil

@@ -80,6 +80,9 @@ func Workload(j Job, rank int) (*nodepb.Workload, error) {
 	for _, out := range spec.Outputs {
 		w.Outputs = append(w.Outputs, out.Path)
 	}
+	if c := spec.Checkpoint; c != nil {
+		w.Checkpoint = &nodepb.Checkpoint{Path: c.Path, EveryMillis: millis(c.Every)}
+	}
 	if spec.Runtime == job.RuntimeVolume && j.Detached != nil { // its leases are signed by a key of this job alone
 		w.VolumeOwner = j.Detached.Owner[:]
 	}
@@ -93,6 +96,15 @@ func Workload(j Job, rank int) (*nodepb.Workload, error) {
 		}
 	}
 	return w, nil
+}
+
+// Continue makes a workload continue from a checkpoint.
+func Continue(w *nodepb.Workload, from Blob) error {
+	pb, err := pbBlob(from)
+	if err == nil {
+		w.Inputs = append(w.Inputs, &nodepb.Input{Blob: pb, Path: w.GetCheckpoint().GetPath()})
+	}
+	return err
 }
 
 // determined makes a workload deterministic. The program's clock and randomness are derived from the job and the rank,

@@ -111,7 +111,7 @@ func (d *Takeover) fetchBack(ctx context.Context, g Granted, files bool) error {
 	call, done := context.WithTimeout(ctx, fetchBackTime)
 	defer done()
 	for _, f := range voice.Kept(j) {
-		if d.cfg.Blobs.Has(f.CID) {
+		if d.cfg.Blobs.Has(f.CID) || f.Spare {
 			continue
 		}
 		if err := d.fetchFrom(call, j.Detached.Guardians, f); ctx.Err() != nil {

@@ -71,6 +71,8 @@ const (
 	Started    Kind = "started"    // an execution runs
 	Exited     Kind = "exited"     // an execution ended
 	Restarted  Kind = "restarted"  // a program is started again on its lease
+	Restored   Kind = "restored"   // a program continues from a checkpoint, or cannot
+	Packed     Kind = "packed"     // a provider's checkpoint is missing or false, and why
 	Extended   Kind = "extended"   // a lease was made longer
 	Unextended Kind = "unextended" // a lease was not made longer, and why
 	Lost       Kind = "lost"       // a provider was lost

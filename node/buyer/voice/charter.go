@@ -44,17 +44,23 @@ func CharterOf(d *record.Detached) (guardian.Charter, error) {
 
 // Kept returns the files of a job that its guardians keep for its owner and for the next supervisor.
 func Kept(j record.Job) (files []guardian.File) {
-	keep := func(b record.Blob) {
+	add := func(b record.Blob, spare bool) {
 		if c, err := cid.Parse(b.CID); err == nil {
-			files = append(files, guardian.File{CID: c, Size: b.Size})
+			files = append(files, guardian.File{CID: c, Size: b.Size, Spare: spare})
 		}
 	}
+	keep := func(b record.Blob) { add(b, false) }
 	for i := range j.Ranks {
 		for _, o := range j.Ranks[i].Outputs {
 			keep(o.Blob)
 		}
 		if l := j.Ranks[i].Log; l != nil {
 			keep(*l)
+		}
+	}
+	for i := range j.Ranks {
+		for _, c := range j.Ranks[i].Checkpoints {
+			add(c.Blob, true)
 		}
 	}
 	if j.Carry != nil {

@@ -15,7 +15,8 @@
 //	Probes       the buyer's measurements of the leased hardware, one after the other
 //	Pauses       a paused program of an earlier process is paused again
 //
-// [All] returns them in their order. node/executor/member has the hook of networks.
+// [All] returns them in their order. node/executor/member has the hook of networks, and node/executor/checkpoints that
+// of the packs of checkpoints.
 package hooks
 
 import (
@@ -63,8 +64,8 @@ type Config struct {
 	Log     *slog.Logger
 }
 
-// All returns the hooks in their order. network is a hook as well.
-func All(c Config, network Network) []executor.Hook {
+// All returns the hooks in their order. network and checkpoints are hooks as well.
+func All(c Config, network Network, checkpoints executor.Hook) []executor.Hook {
 	from := patient{c.Files}
 	storer, _ := c.Host.Runtimes[storage.Name].(runtime.Storer)
 	return []executor.Hook{
@@ -76,6 +77,7 @@ func All(c Config, network Network) []executor.Hook {
 		Program{c.Blobs, from},
 		Equipment{c.Devices},
 		Files{c.Blobs, from},
+		checkpoints,
 		&Volumes{Storer: storer, Log: c.Log},
 		c.Snapshots(),
 		network,

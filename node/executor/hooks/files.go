@@ -27,7 +27,7 @@ func (f Files) Prestart(ctx context.Context, e *executor.Execution, l *executor.
 	var volume workload.MakeVolume
 	v, ok := l.Runtime.(runtime.Volumer)
 	layer := ok && e.Work.Image != "" && v.KeepsLayers()
-	if layer || ok && (len(e.Work.Outputs) > 0 || e.Work.Scratch != "") {
+	if layer || ok && workload.Writes(e.Work) {
 		volume = v.MakeVolume
 	}
 	l.Spec.Mounts, err = e.Stage().Prepare(ctx, e.Work, e.Commander(), f.Blobs, f.From.Obtain, e.Disk(), volume)

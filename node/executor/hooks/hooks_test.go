@@ -140,7 +140,7 @@ func newRig(t *testing.T, programs map[string]guest.Program) *rig {
 		Host: workload.Host{Runtimes: b.Runtimes, Secrets: true}, Opener: r.machine, Devices: r.machine, Blobs: b.Blobs,
 		Files: b.Files, Store: b.Store, Domain: testDomain, Key: testKey, Retain: time.Hour, Log: b.Log,
 	}
-	b.Hooks = hooks.All(r.hooks, noNetworks{})
+	b.Hooks = hooks.All(r.hooks, noNetworks{}, nil)
 	b.Start()
 	return r
 }

@@ -99,7 +99,7 @@ func newLoading(t *testing.T) (*rig, *loading, *obtained) {
 	files := &obtained{Files: r.Files, from: map[peer.ID]int{}}
 	r.Runtimes["docker"] = l
 	r.hooks.Files = files
-	r.Hooks = hooks.All(r.hooks, noNetworks{})
+	r.Hooks = hooks.All(r.hooks, noNetworks{}, nil)
 	r.Start()
 	return r, l, files
 }

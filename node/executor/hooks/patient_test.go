@@ -48,7 +48,7 @@ func TestFetchFromBusyBuyer(t *testing.T) {
 				r := newRig(t, map[string]guest.Program{"train": func(guest.Process) int { return 0 }})
 				r.Stop()
 				r.hooks.Files = crowded{r.Files, time.Now().Add(c.busy)}
-				r.Bench.Hooks = hooks.All(r.hooks, noNetworks{})
+				r.Bench.Hooks = hooks.All(r.hooks, noNetworks{}, nil)
 				r.Start()
 				began := time.Now()
 				s := r.Await(r.Must(market.LeaseID{1}, 1, &nodepb.Workload{

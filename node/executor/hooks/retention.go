@@ -41,6 +41,10 @@ func (h Retention) Exited(_ context.Context, e *executor.Execution, r *executor.
 	for _, o := range r.Outputs {
 		size += int64(min(o.GetBlob().GetSize(), 1<<62))
 	}
+	s, _, _ := e.Snapshot()
+	for _, p := range s.Packs {
+		size += int64(min(p.GetBlob().GetSize(), 1<<62))
+	}
 	wanted := e.Work.KeepMillis
 	if most := uint64(h.Retain / time.Millisecond); wanted == 0 || wanted > most {
 		wanted = most
@@ -54,28 +58,16 @@ func (h Retention) Forget(e *executor.Execution, _ *journal.Batch) (done func())
 	return func() {
 		used := map[cid.Cid]bool{}
 		for _, other := range e.All() {
-			for _, c := range files(other) {
+			for _, c := range executor.FilesOf(other) {
 				used[c] = true
 			}
 		}
-		for _, c := range files(e) {
+		for _, c := range executor.FilesOf(e) {
 			if !used[c] {
 				h.Files.Drop(c)
 			}
 		}
 	}
-}
-
-// files returns the inputs and outputs of an execution.
-func files(e *executor.Execution) (out []cid.Cid) {
-	s, _, _ := e.Snapshot()
-	for _, in := range e.Work.Inputs {
-		out = appendCID(out, in.GetBlob())
-	}
-	for _, o := range s.Outputs {
-		out = appendCID(out, o.GetBlob())
-	}
-	return out
 }
 
 func appendCID(to []cid.Cid, b *nodepb.Blob) []cid.Cid {
@@ -85,18 +77,15 @@ func appendCID(to []cid.Cid, b *nodepb.Blob) []cid.Cid {
 	return to
 }
 
-// Needed returns the files that executions need: outputs of all executions, programs and inputs of running ones, and
-// the parts of images that the container engine does not have yet.
+// Needed returns the files that executions need: outputs and packs of all executions, programs and inputs of running
+// ones, and the parts of images that the container engine does not have yet.
 func Needed(all []*executor.Execution) map[cid.Cid]bool {
 	out := map[cid.Cid]bool{}
 	for _, e := range all {
 		s, _, _ := e.Snapshot()
-		var need []cid.Cid
-		for _, o := range s.Outputs {
-			need = appendCID(need, o.GetBlob())
-		}
+		need := executor.LeftOf(e)
 		if !s.State.Ended() {
-			need = append(appendCID(need, e.Work.Module), files(e)...)
+			need = append(appendCID(need, e.Work.Module), executor.FilesOf(e)...)
 		}
 		if s.State == nodepb.ExecState_EXEC_STATE_PULLING {
 			for _, part := range e.Work.ImageParts {

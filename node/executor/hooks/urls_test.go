@@ -70,7 +70,7 @@ func TestInputsByURL(t *testing.T) {
 		room.Share(executortest.Buyer, program)
 		r.hooks.Files = room
 		r.Stop()
-		r.Hooks = hooks.All(r.hooks, noNetworks{})
+		r.Hooks = hooks.All(r.hooks, noNetworks{}, nil)
 		r.Start()
 	}
 	reader(strings.TrimPrefix(site.URL, web.Scheme))

@@ -219,7 +219,7 @@ func (b *clusterBench) equip(rt runtime.Runtime, networks Networks, blobs worklo
 	b.Hooks = hooks.All(hooks.Config{
 		Host: workload.Host{Runtimes: b.Runtimes, Network: egress.ModeInternet}, Opener: machine{}, Devices: machine{}, Blobs: blobs, Files: b.Files,
 		Store: b.Store, Domain: testDomain, Key: peerKey(1), Retain: time.Hour, Log: b.Log,
-	}, b.hook)
+	}, b.hook, nil)
 }
 
 // nobody is Fellows that cannot be reached.

@@ -16,6 +16,7 @@ import (
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/executor"
+	"github.com/starling-network/starling/node/executor/checkpoints"
 	"github.com/starling-network/starling/node/executor/hooks"
 	"github.com/starling-network/starling/node/executor/member"
 	"github.com/starling-network/starling/node/journal"
@@ -76,7 +77,7 @@ func New(cfg Config) *Service {
 	s.snapshots, s.probes = hc.Snapshots(), hc.Probes()
 	s.run = executor.New(executor.Config{
 		Dir: cfg.Dir, Store: cfg.Store, Files: cfg.Files, Runtimes: cfg.Machine.Runtimes, Log: cfg.Log,
-	}, hooks.All(hc, s.members)...)
+	}, hooks.All(hc, s.members, checkpoints.New(cfg.Blobs, cfg.Files, cfg.Log))...)
 	s.sweeper = hooks.Sweeper{
 		Executions: s.run, Leases: cfg.Leases, Retain: cfg.Retain, Bytes: cfg.MaxBytes, Log: cfg.Log,
 	}

@@ -26,6 +26,7 @@ func (f *file) cluster(n ast.Node, path string) {
 		"placement":    f.placement,
 		"inputs":       f.inputs(&j.Inputs),
 		"outputs":      f.outputs,
+		"checkpoint":   checkpointTo(f),
 		"scratch":      func(n ast.Node, field string) { set(f, n, field, &j.ScratchMiB, parseMiB) },
 		"shmSize":      func(n ast.Node, field string) { set(f, n, field, &j.ShmMiB, parseMiB) },
 		"restart":      f.restart,
@@ -41,7 +42,7 @@ func (f *file) cluster(n ast.Node, path string) {
 		"verify": func(n ast.Node, field string) { set(f, n, field, &j.Verify, asVerify) },
 		"count":  func(n ast.Node, field string) { f.wrong(n, field, "write size for the members of a cluster") },
 	}, map[string]string{
-		"head": "another kind of head; the most reliable member is the head", "checkpoint": "checkpoints",
+		"head":    "another kind of head; the most reliable member is the head",
 		"volumes": "volumes; write inputs and outputs", "priority": "priorities", "constraints": "constraints",
 	})
 }

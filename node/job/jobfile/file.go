@@ -45,6 +45,7 @@ const (
 //	  inputs: [{src: "shards/{rank}.bin", dst: /data/shard.bin}, {src: "s3://bucket/model/", dst: /model}]
 //	  outputs: [{src: /out}]
 //	  volumes: {data: /data, model: "/model:ro"}              # from starling volume create, at its provider
+//	  checkpoint: {path: /ckpt, every: 5m}                    # where a moved rank continues from; see Checkpoint
 //	  scratch: 50Gi                       # space at /scratch, on the lease's disk, discarded at the end
 //	  shmSize: 8Gi                        # /dev/shm of a container, part of its memory; half of it by default
 //	  rounds:
@@ -199,6 +200,7 @@ func (f *file) spec(n ast.Node, path string) {
 		"volumes":      f.volumes,
 		"scratch":      func(n ast.Node, field string) { set(f, n, field, &j.ScratchMiB, parseMiB) },
 		"shmSize":      func(n ast.Node, field string) { set(f, n, field, &j.ShmMiB, parseMiB) },
+		"checkpoint":   checkpointTo(f),
 		"rounds":       f.rounds,
 		"restart":      f.restart,
 		"timeouts":     f.timeouts,
@@ -218,7 +220,6 @@ func (f *file) spec(n ast.Node, path string) {
 		},
 	}, map[string]string{
 		"replicas":    "replicas of services; write count for the ranks of a job",
-		"checkpoint":  "checkpoints",
 		"priority":    "priorities",
 		"constraints": "constraints",
 	})

@@ -21,6 +21,15 @@ func (f *file) spanTo(to *job.Span) func(ast.Node, string) {
 	return func(n ast.Node, field string) { set(f, n, field, to, parseSpan) }
 }
 
+// checkpointTo returns the reader of the checkpoint of a job.
+func checkpointTo(f *file) func(n ast.Node, path string) {
+	return func(n ast.Node, path string) {
+		c := &job.Checkpoint{}
+		f.job.Checkpoint = c
+		f.fields(n, path, fields{"path": f.textTo(&c.Path), "every": f.spanTo(&c.Every)}, nil)
+	}
+}
+
 func (f *file) restart(n ast.Node, path string) {
 	r := &f.job.Restart
 	f.fields(n, path, fields{

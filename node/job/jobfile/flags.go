@@ -33,6 +33,7 @@ type Flags struct {
 	Inputs   []string // --input src=…,dst=… or SRC:DST
 	Outputs  []string // --out PATH
 	Volumes  []string // --volume NAME:/PATH
+	Ckpt     string   // --checkpoint PATH[:EVERY]
 	Scratch  string   // --scratch
 	Shm      string   // --shm-size
 	Retries  string   // --retries
@@ -87,7 +88,8 @@ var flagOf = map[string]string{
 	"spec.resources.unproven": "--unproven",
 	"spec.placement.regions":  "--region", "spec.placement.exclude": "--exclude", "spec.placement.spread": "--spread",
 	"spec.inputs": "--input", "spec.outputs": "--out", "spec.scratch": "--scratch",
-	"spec.volumes": "--volume", "spec.placement.only": "--provider",
+	"spec.checkpoint": "--checkpoint",
+	"spec.volumes":    "--volume", "spec.placement.only": "--provider",
 	"spec.shmSize":     "--shm-size",
 	"spec.restart.max": "--retries", "spec.timeouts.queue": "--queue-timeout", "spec.timeouts.run": "--timeout",
 	"spec.restart.policy": "--restart", "spec.restart.backoff": "--restart-backoff",
@@ -133,6 +135,7 @@ func (f Flags) Over(d *Draft, token Token) (job.Job, error) {
 	f.files(r, &j)
 	f.never(r)
 	f.volumes(r, &j)
+	take(r, "spec.checkpoint", f.Ckpt, &j.Checkpoint, parseCheckpoint)
 	take(r, "spec.scratch", f.Scratch, &j.ScratchMiB, parseMiB)
 	take(r, "spec.shmSize", f.Shm, &j.ShmMiB, parseMiB)
 	r.one("spec.restart.max", f.Retries, func(s string) error {

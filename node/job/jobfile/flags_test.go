@@ -37,6 +37,8 @@ var sameAs = []struct {
 	{Flags{Only: []string{"SysvarC1ock11111111111111111111111111111111"}},
 		"placement: {only: [SysvarC1ock11111111111111111111111111111111]}"},
 	{Flags{Volumes: []string{"data:/data", "model:/m:ro"}}, "volumes: {data: /data, model: '/m:ro'}"},
+	{Flags{Ckpt: "/ckpt"}, "checkpoint: {path: /ckpt}"},
+	{Flags{Ckpt: "/ckpt:90s"}, "checkpoint: {path: /ckpt, every: 1m30s}"},
 	{Flags{Scratch: "50Gi"}, "scratch: 51200Mi"},
 	{Flags{Retries: "0"}, "restart: {max: 0}"},
 	{Flags{Restart: "always"}, "restart: {policy: always}"},

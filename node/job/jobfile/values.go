@@ -126,6 +126,17 @@ func parseMoney(text string, token Token) (market.Amount, error) {
 }
 
 // parseSpan is parseTime for a Span.
+// parseCheckpoint reads "/ckpt" or "/ckpt:5m".
+func parseCheckpoint(text string) (*job.Checkpoint, error) {
+	path, every, given := strings.Cut(text, ":")
+	c := &job.Checkpoint{Path: path}
+	var err error
+	if given {
+		c.Every, err = parseSpan(every)
+	}
+	return c, err
+}
+
 func parseSpan(text string) (job.Span, error) {
 	d, err := parseTime(text)
 	return job.Span(d), err

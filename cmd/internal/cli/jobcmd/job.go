@@ -179,6 +179,9 @@ func jobTable(t *cli.Table, j job.Job) {
 		mode := map[bool]string{true: ", read-only"}[v.ReadOnly]
 		t.Row("volume", fmt.Sprintf("%s at %s%s", v.Name, v.Path, mode))
 	}
+	if c := j.Checkpoint; c != nil {
+		t.Row("checkpoint", fmt.Sprintf("%s, every %v", c.Path, time.Duration(c.Every)))
+	}
 	if j.ScratchMiB > 0 {
 		t.Row("scratch", fmt.Sprintf("%d MiB at %s", j.ScratchMiB, job.ScratchPath))
 	}

@@ -33,6 +33,8 @@ func JobFlags(c *cobra.Command) *jobfile.Flags {
 	s.StringArrayVar(&f.Outputs, "out", nil, "directory of the program to keep; may be repeated")
 	s.StringArrayVarP(&f.Volumes, "volume", "v", nil,
 		"volume NAME:/PATH, or NAME:/PATH:ro; may be repeated")
+	s.StringVar(&f.Ckpt, "checkpoint", "",
+		"directory to keep for a moved rank, PATH[:EVERY] (default 5m)")
 	s.StringVar(&f.Scratch, "scratch", "", "temporary space at /scratch, such as 50Gi, beside --disk")
 	s.StringVar(&f.Retries, "retries", "",
 		"most moves of a rank, and most restarts of it (default 3)")

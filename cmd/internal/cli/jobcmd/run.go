@@ -124,6 +124,12 @@ root. On other providers, and with GPUs, USER is ignored, the root is read-only,
 
 A container's /dev/shm is part of its memory: half of it, or --shm-size. starling job port-forward reaches its ports.
 
+With --checkpoint /ckpt:5m the program finds its earlier /ckpt again after its rank moved to another provider, also if
+this peer is gone and guardians run the job. Any framework's files will do: torch.save, Orbax, a Trainer's output_dir.
+The provider packs the directory when nothing in it has changed for a second and no file is open for writing (half a
+minute if one is). Two packs, the directory and all other files share the disk of the lease: request three times the
+checkpoint's size with --disk (default 1Gi).
+
 All files that a program writes share the disk of its lease: outputs (--out), a container's root, and /scratch, with
 the size of --scratch. TMPDIR is /scratch; it is empty at each start and is not kept. A volume of starling volume is
 kept, with a size of its own; the job runs where it is.
@@ -227,6 +233,7 @@ paths are relative to the file's directory. Unknown fields and values out of ran
       - {src: "s3://bucket/dictionaries/", dst: /in/dictionaries}
     outputs: [{src: /out}]
     volumes: {data: /data}                  of starling volume create
+    checkpoint: {path: /ckpt, every: 5m}    directory to keep for a moved rank
     scratch: 50Gi                           temporary space at /scratch
     shmSize: 8Gi                            /dev/shm of a container, part of its memory
     timeouts: {queue: 2m, run: 10m}

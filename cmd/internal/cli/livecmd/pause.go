@@ -4,6 +4,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/starling-network/starling/cmd/internal/cli"
+	"github.com/starling-network/starling/cmd/internal/cli/jobcmd/checkpointcmd"
 	"github.com/starling-network/starling/node/api"
 	"github.com/starling-network/starling/node/api/route"
 	"github.com/starling-network/starling/node/buyer/record"
@@ -11,7 +12,8 @@ import (
 
 // Control makes the commands below `starling job` that control a running job.
 func Control(a *cli.App) []*cobra.Command {
-	return []*cobra.Command{newExtend(a), newPause(a), newResume(a), newPortForward(a), newProbe(a)}
+	return []*cobra.Command{newExtend(a), newPause(a), newResume(a), newPortForward(a), newProbe(a),
+		checkpointcmd.New(a)}
 }
 
 func newPause(a *cli.App) *cobra.Command {

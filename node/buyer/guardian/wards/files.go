@@ -3,6 +3,7 @@ package wards
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"slices"
 
 	"github.com/starling-network/starling/market/sign"
@@ -33,8 +34,20 @@ func (x *fetcher) arrange(ctx context.Context, f arrange) event {
 	default:
 		return out
 	}
-	out.ok = x.bring(ctx, f.ward, f.ward.Files, f.ward.Owner) &&
-		(f.state == nil || x.bring(ctx, f.ward, f.state.Files, f.ward.Supervisor(f.state.Epoch)))
+	if out.ok = x.bring(ctx, f.ward, f.ward.Files, f.ward.Owner); f.state == nil || !out.ok {
+		out.whole = out.ok
+		return out
+	}
+	from, all := f.ward.Supervisor(f.state.Epoch), slices.Concat(f.ward.Files, f.state.Files)
+	spare := func(f guardian.File) bool { return f.Spare }
+	out.ok = x.bring(ctx, f.ward, slices.DeleteFunc(slices.Clone(f.state.Files), spare), from)
+	out.whole = out.ok
+	for left, i := x.maxBytes-guardian.BytesOf(all), 0; out.ok && i < len(all); i++ {
+		if f2 := all[i]; f2.Spare && f2.Size <= left {
+			left -= f2.Size
+			out.whole = x.bring(ctx, f.ward, []guardian.File{f2}, from) && out.whole
+		}
+	}
 	return out
 }
 
@@ -58,7 +71,11 @@ func (x *fetcher) bring(ctx context.Context, w Ward, files []guardian.File, from
 			failed = append(failed, err)
 		}
 		if !got {
-			x.cfg.Log.Warn("fetching a file of a guarded job failed",
+			level := slog.LevelWarn
+			if f.Spare {
+				level = slog.LevelDebug
+			}
+			x.cfg.Log.Log(ctx, level, "fetching a file of a guarded job failed",
 				"job", w.Job.Short(), "file", f.CID, "err", errors.Join(failed...))
 			return false
 		}

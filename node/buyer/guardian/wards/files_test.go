@@ -2,6 +2,7 @@ package wards
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"sync"
 	"testing"
@@ -137,6 +138,75 @@ func TestFilesOfAnEarlierState(t *testing.T) {
 	})
 }
 
+// Checkpoints are kept as far as there is room, and nothing waits for one that nobody has.
+func TestSpareFiles(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c, members := guardiantest.CharterOf(t, 3, 2)
+		net := p2ptest.NewNet(t, 1, 0)
+		s, err := alone(t, guardiantest.Network, c, store.NewMemory()) // 100 bytes for a job
+		guardiantest.Must(t, err)
+		spare := func(size int64) guardian.File {
+			f := guardiantest.FileOf(fmt.Sprint(size))
+			f.Size, f.Spare = size, true
+			return f
+		}
+		kept := guardiantest.FileOf("part")
+		for name, k := range map[string]struct {
+			spare     []guardian.File
+			there     bool // the supervisor has files
+			ok, whole bool
+			fetched   int
+		}{
+			"all":             {[]guardian.File{spare(40), spare(50)}, true, true, true, 3},
+			"one too large":   {[]guardian.File{spare(97), spare(50)}, true, true, true, 2},
+			"both, too large": {[]guardian.File{spare(60), spare(50)}, true, true, true, 2},
+			"none there":      {[]guardian.File{spare(40)}, false, false, false, 0},
+		} {
+			files := &shed{has: map[sign.Key]bool{c.Owner: k.there}, shared: map[sign.Key]int{}}
+			s.cfg.Host, s.cfg.Files = net.Hosts[0], files
+			x := &fetcher{guard: s.guard, under: make(chan struct{}, 1)}
+			st := &guardian.SignedState{}
+			st.Epoch, st.Files = 1, append([]guardian.File{kept}, k.spare...)
+			got := x.arrange(t.Context(), arrange{
+				ward: Ward{Charter: c, Members: members, Epoch: 1}, state: st, bring: true,
+			}).(arranged)
+			if got.ok != k.ok || got.whole != k.whole || files.shared[c.Owner] != k.fetched {
+				t.Errorf("%s: %+v, %d files", name, got, files.shared[c.Owner])
+			}
+		}
+		files := &shed{has: map[sign.Key]bool{}, shared: map[sign.Key]int{}}
+		s.cfg.Files = files
+		x := &fetcher{guard: s.guard, under: make(chan struct{}, 1)}
+		st := &guardian.SignedState{}
+		st.Epoch, st.Files = 1, []guardian.File{spare(40)}
+		got := x.arrange(t.Context(), arrange{
+			ward: Ward{Charter: c, Members: members, Epoch: 1}, state: st, bring: true,
+		}).(arranged)
+		if !got.ok || got.whole {
+			t.Errorf("an absent checkpoint: %+v", got)
+		}
+	})
+}
+
+// Files that an owner calls spare would not count for what a guardian keeps of a job: they are refused.
+func TestAttackSpareEngagement(t *testing.T) {
+	t.Parallel()
+	c, members := guardiantest.CharterOf(t, 3, 2)
+	req := engaging(t, guardiantest.Network, c, members).GetEngage()
+	f := guardiantest.FileOf("input")
+	if req.Files = (guardian.Engaged{Files: []guardian.File{f}}).PB().Files; len(req.Files) != 1 {
+		t.Fatal(req.Files)
+	}
+	if _, err := guardian.ReadEngaged(req); err != nil {
+		t.Fatal(err)
+	}
+	req.Files[0].Spare, req.Files[0].Size = true, 1<<50
+	if _, err := guardian.ReadEngaged(req); err == nil {
+		t.Error("a spare file of a job was taken")
+	}
+}
+
 // While files are fetched for many wards, others are refused a fetch and not delayed.
 func TestFetchesAreBounded(t *testing.T) {
 	t.Parallel()
@@ -145,7 +215,7 @@ func TestFetchesAreBounded(t *testing.T) {
 	guardiantest.Must(t, err)
 	x := &fetcher{guard: s.guard, under: make(chan struct{}, 1)}
 	f := arrange{ward: Ward{Charter: c, Members: members}, bring: true}
-	if got := x.arrange(t.Context(), f); got != (arranged{tried: true, ok: true}) {
+	if got := x.arrange(t.Context(), f); got != (arranged{tried: true, ok: true, whole: true}) {
 		t.Errorf("alone: %+v", got)
 	}
 	x.under <- struct{}{}

@@ -54,6 +54,7 @@ type (
 		of    *guardian.SignedState // at the call
 		tried bool                  // files were to be brought
 		ok    bool                  // all files of the job and of this state are stored
+		whole bool                  // and all spare files that it has room for
 	}
 	merged struct {
 		why      purpose

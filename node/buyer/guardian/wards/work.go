@@ -183,7 +183,7 @@ func (s *step) arranged(ev arranged) {
 		s.Ready, s.heard = true, s.now.Time
 		s.do(putWard{})
 	}
-	if s.complete = s.state == ev.of; !s.complete {
+	if s.complete = s.state == ev.of && ev.whole; s.state != ev.of {
 		s.tried = time.Time{} // the state's files are due
 	}
 }
