@@ -98,11 +98,11 @@ func Workload(j Job, rank int) (*nodepb.Workload, error) {
 	return w, nil
 }
 
-// Continue makes a workload continue from a checkpoint.
+// Continue makes a workload continue from a checkpoint, which providers of other ranks may not read.
 func Continue(w *nodepb.Workload, from Blob) error {
 	pb, err := pbBlob(from)
 	if err == nil {
-		w.Inputs = append(w.Inputs, &nodepb.Input{Blob: pb, Path: w.GetCheckpoint().GetPath()})
+		w.Inputs = append(w.Inputs, &nodepb.Input{Blob: pb, Path: w.GetCheckpoint().GetPath(), Own: true})
 	}
 	return err
 }
