@@ -26,6 +26,8 @@ import (
 
 	"github.com/ipfs/go-cid"
 	"github.com/multiformats/go-multihash"
+
+	"github.com/starling-network/starling/p2p/blob/pour"
 )
 
 const (
@@ -371,7 +373,7 @@ func (s *Store) put(ctx context.Context, r io.Reader) (c cid.Cid, size int64, er
 		}
 	}()
 	h := sha256.New()
-	if _, err := pour(f, 0, h, &reserving{ctx: ctx, s: s, r: r, n: &size}, 0, nil); err != nil {
+	if _, err := pour.Copy(f, 0, h, &reserving{ctx: ctx, s: s, r: r, n: &size}, 0, nil); err != nil {
 		return cid.Undef, size, err
 	}
 	// Before the rename, or a crash could leave a blob with a name and without its bytes.

@@ -13,6 +13,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/host"
 	"github.com/libp2p/go-libp2p/core/peer"
 
+	"github.com/starling-network/starling/p2p/blob/pour"
 	"github.com/starling-network/starling/p2p/stream"
 )
 
@@ -201,7 +202,7 @@ func (s *Store) fetch(
 	return have > 0, err
 }
 
-// resume reads a blob's partial file into sum and returns its usable length. Large blobs resume at a multiple of align,
+// resume reads a blob's partial file into sum and returns its usable length. Large blobs resume at a multiple of pour.Align,
 // so that they can be written past the page cache.
 func resume(f *os.File, sum hash.Hash) (have int64, err error) {
 	info, err := f.Stat()
@@ -209,8 +210,8 @@ func resume(f *os.File, sum hash.Hash) (have int64, err error) {
 		return 0, err
 	}
 	have = info.Size()
-	if have >= align {
-		have -= have % align
+	if have >= pour.Align {
+		have -= have % pour.Align
 		if err := f.Truncate(have); err != nil {
 			return 0, err
 		}
@@ -254,7 +255,7 @@ func (in *incoming) receive(f *os.File, sum hash.Hash) (total int64, err error) 
 		body = &roomy{s: in.s, r: body}
 	}
 	told(in.have)
-	n, err := pour(f, in.have, sum, body, length, told)
+	n, err := pour.Copy(f, in.have, sum, body, length, told)
 	total = in.have + n
 	switch {
 	case err != nil:

@@ -1,4 +1,5 @@
-package blob
+// Package pour copies a stream to a file and through a hash, reading, hashing and writing at the same time.
+package pour
 
 import (
 	"errors"
@@ -14,8 +15,8 @@ const (
 	piece = 256 << 10
 	// A file is written in buffers of these sizes, with this number of buffers in flight.
 	small, large, buffers = 1 << 20, 8 << 20, 3
-	// align must divide memory address, offset and length of a direct write.
-	align = 4096
+	// Align must divide memory address, offset and length of a direct write.
+	Align = 4096
 	// directFrom is the length from which a file is written past the page cache. It would push other programs' pages
 	// out, and on a virtual machine each new page of it may cost more than the write.
 	directFrom = 16 << 20
@@ -28,15 +29,15 @@ type part struct {
 	last bool
 }
 
-// pour copies src to f from offset off on, and through sum, reading, hashing and writing at the same time. size is the
+// Copy copies src to f from offset off on, and through sum, reading, hashing and writing at the same time. size is the
 // length the file will have, 0 if not known. It returns the bytes of src in the file, also with an error of src or the
 // disk. The end of src is not an error. done is optional; it is called with the length so far from this goroutine.
-func pour(
+func Copy(
 	f *os.File, off int64, sum hash.Hash, src io.Reader, size int64, done func(length int64),
 ) (written int64, err error) {
 	w := &writer{f: f, off: off}
 	buffer, allocate := small, aligned
-	if size-off >= directFrom && off%align == 0 {
+	if size-off >= directFrom && off%Align == 0 {
 		if w.direct = openDirect(f); w.direct != nil {
 			var release func()
 			buffer = large
@@ -114,7 +115,7 @@ func (w *writer) write(b []byte) {
 		return
 	}
 	if w.direct != nil {
-		whole := len(b) - len(b)%align
+		whole := len(b) - len(b)%Align
 		w.put(w.direct, b[:whole])
 		if b = b[whole:]; len(b) > 0 { // the end of the file; nothing aligned can follow
 			w.err = errors.Join(w.err, w.direct.Close())
@@ -145,8 +146,8 @@ func (w *writer) close() error {
 
 // aligned is a buffer of n bytes that direct writes accept.
 func aligned(n int) []byte {
-	b := make([]byte, n+align)
-	skip := misaligned(b, align)
+	b := make([]byte, n+Align)
+	skip := misaligned(b, Align)
 	return b[skip : skip+n : skip+n]
 }
 
