@@ -202,8 +202,8 @@ func (s *Store) fetch(
 	return have > 0, err
 }
 
-// resume reads a blob's partial file into sum and returns its usable length. Large blobs resume at a multiple of pour.Align,
-// so that they can be written past the page cache.
+// resume reads a blob's partial file into sum and returns its usable length. Large blobs resume at a multiple of
+// pour.Align, so that they can be written past the page cache.
 func resume(f *os.File, sum hash.Hash) (have int64, err error) {
 	info, err := f.Stat()
 	if err != nil {
