@@ -68,7 +68,8 @@ func Workload(j Job, rank int) (*nodepb.Workload, error) {
 		if err != nil {
 			return nil, fmt.Errorf("input %s: %w", in.For(rank), err)
 		}
-		w.Inputs = append(w.Inputs, &nodepb.Input{Blob: pb, Path: in.Path, Own: in.For(rank) != in.Source})
+		own := in.For(rank) != in.Source && j.Spec.Verify != job.VerifyReplicate // a replica has the same workload
+		w.Inputs = append(w.Inputs, &nodepb.Input{Blob: pb, Path: in.Path, Own: own})
 	}
 	if spec.Rounds != nil && j.Carry != nil {
 		pb, err := pbBlob(*j.Carry)
