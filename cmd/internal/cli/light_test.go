@@ -21,6 +21,7 @@ import (
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/api"
 	"github.com/starling-network/starling/node/config"
+	"github.com/starling-network/starling/node/wholefile"
 	"github.com/starling-network/starling/p2p"
 )
 
@@ -78,7 +79,7 @@ func endpoint(home, url string) error {
 	for name, v := range map[string]any{config.FileGenesis: lightNet, config.FileAPI: api.Endpoint{URL: url}} {
 		b, err := json.Marshal(v)
 		if err == nil {
-			err = config.Replace(filepath.Join(home, name), b)
+			err = wholefile.Write(filepath.Join(home, name), b, 0o600)
 		}
 		if err != nil {
 			return err
