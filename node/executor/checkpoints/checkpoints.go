@@ -163,7 +163,7 @@ func (h *Hook) visit(ctx context.Context, e *executor.Execution, r *folder) time
 // tend is visit in a turn.
 func (h *Hook) tend(ctx context.Context, e *executor.Execution, r *folder, now time.Time) time.Duration {
 	retry := min(max(every(e)/busyPart, retryLeast), retryMost)
-	l, shut, err := examine(e, false)
+	l, _, err := examine(e, false)
 	switch {
 	case err != nil:
 		h.failed(ctx, e, err)
@@ -180,7 +180,7 @@ func (h *Hook) tend(ctx context.Context, e *executor.Execution, r *folder, now t
 		return restTime
 	}
 	if !r.shut && now.Sub(r.since) < openTime {
-		if l, shut, err = examine(e, true); err != nil || l != r.last || !shut {
+		if l, shut, err := examine(e, true); err != nil || l != r.last || !shut {
 			h.late(ctx, e, r, now)
 			return retry
 		}
