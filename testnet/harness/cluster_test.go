@@ -205,8 +205,9 @@ func TestClusterBeginsAgainWithItsHead(t *testing.T) {
 		id := b.Submit(spec).ID
 		j := b.joined(id, 3)
 		n.Provider(n.on(j, 0)).Kill()
-		b.until(id, func(j buyer.Job) bool { return j.Ranks[0].Epoch == 2 })
-		j = b.joined(id, 3)
+		j = b.until(id, func(j buyer.Job) bool { // the others may be in the new plan before they begin again
+			return whole(j, 3) && j.Ranks[0].Epoch == 2 && j.Ranks[1].Seq > 1 && j.Ranks[2].Seq > 1
+		})
 		if j.Cluster.Generation != 1 || j.Ranks[1].Seq != 2 || j.Ranks[2].Seq != 2 || j.Ranks[1].Epoch != 1 || j.Ranks[1].Retries != 0 {
 			t.Errorf("generation %d, ranks %+v", j.Cluster.Generation, j.Ranks)
 		}

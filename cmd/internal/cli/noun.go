@@ -35,7 +35,7 @@ func OnlyCommands(c *cobra.Command, args []string) error {
 //
 //   - a command with that former name or synonym (SuggestFor)
 //   - the only command of that name below c, then a noun that had the name, then the only command elsewhere
-//   - a command of a similar name, subcommands of c before others
+//   - a command of a similar name, subcommands of c before others, and the same name before longer ones
 //
 // It returns "" if there is no match.
 func meantBy(c *cobra.Command, args []string) string {
@@ -76,10 +76,13 @@ func meantBy(c *cobra.Command, args []string) string {
 			return found[0].CommandPath()
 		}
 	}
+	if len(args[0]) < 3 { // every name of two letters is similar to it
+		return ""
+	}
+	if len(same) > 0 {
+		return same[0].CommandPath()
+	}
 	for _, parent := range append([]*cobra.Command{c}, all...) {
-		if len(args[0]) < 3 { // every name of two letters is similar to it
-			break
-		}
 		parent.SuggestionsMinimumDistance = 2
 		if near := parent.SuggestionsFor(args[0]); len(near) > 0 {
 			return parent.CommandPath() + " " + near[0]
