@@ -18,7 +18,7 @@ type uploads map[string]cid.Cid
 
 func (u uploads) Uploaded(key string, c cid.Cid) bool { return u[key] == c }
 func (uploads) Grant(peer.ID, cid.Cid)                {}
-func (uploads) Drop(cid.Cid)                          {}
+func (uploads) Drop(...cid.Cid)                       {}
 func (uploads) Fetch(context.Context, peer.ID, cid.Cid, int64) error {
 	return errors.New("no file")
 }

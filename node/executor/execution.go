@@ -297,16 +297,8 @@ func (e *Execution) Persist(ctx context.Context) error {
 
 // grantLocked lets the peer that commands the execution fetch its outputs and the pack of its checkpoint. e.mu is held.
 func (e *Execution) grantLocked() {
-	grant := func(b *nodepb.Blob) {
-		if c, err := workload.CID(b); err == nil {
-			e.x.cfg.Files.Grant(e.rec.Buyer, c)
-		}
-	}
-	for _, o := range e.state.Outputs {
-		grant(o.Blob)
-	}
-	for _, p := range e.state.Packs {
-		grant(p.Blob)
+	for _, c := range left(e.state) {
+		e.x.cfg.Files.Grant(e.rec.Buyer, c)
 	}
 }
 

@@ -31,8 +31,8 @@ type Files interface {
 	Grant(to peer.ID, c cid.Cid)
 	// Join lets the fellows of a buyer's execution read its files here, until leave is called.
 	Join(buyer peer.ID, fellows []peer.ID, files []cid.Cid) (leave func())
-	// Drop removes a file from the store of blobs, unless something else needs it.
-	Drop(c cid.Cid)
+	// Drop removes files from the store of blobs, unless something else needs them.
+	Drop(all ...cid.Cid)
 }
 
 // Config is the configuration of an Executor. All of it is required.

@@ -8,28 +8,27 @@ import (
 )
 
 // FilesOf returns the inputs, the outputs and the packs of an execution.
-func FilesOf(e *Execution) (out []cid.Cid) {
-	for _, in := range e.Work.Inputs {
-		out = appendCID(out, in.GetBlob())
+func FilesOf(e *Execution) []cid.Cid {
+	var in []*nodepb.Blob
+	for _, i := range e.Work.Inputs {
+		in = append(in, i.GetBlob())
 	}
-	return append(out, LeftOf(e)...)
+	return append(workload.CIDs(in...), LeftOf(e)...)
 }
 
 // LeftOf returns the outputs and the packs of an execution.
-func LeftOf(e *Execution) (out []cid.Cid) {
+func LeftOf(e *Execution) []cid.Cid {
 	s, _, _ := e.Snapshot()
-	for _, o := range s.Outputs {
-		out = appendCID(out, o.GetBlob())
-	}
-	for _, p := range s.Packs {
-		out = appendCID(out, p.GetBlob())
-	}
-	return out
+	return left(s)
 }
 
-func appendCID(to []cid.Cid, b *nodepb.Blob) []cid.Cid {
-	if c, err := workload.CID(b); err == nil {
-		return append(to, c)
+func left(s *nodepb.Execution) []cid.Cid {
+	var all []*nodepb.Blob
+	for _, o := range s.Outputs {
+		all = append(all, o.GetBlob())
 	}
-	return to
+	for _, p := range s.Packs {
+		all = append(all, p.GetBlob())
+	}
+	return workload.CIDs(all...)
 }

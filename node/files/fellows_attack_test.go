@@ -182,7 +182,7 @@ func TestAttackFellowsThatAreVictims(t *testing.T) {
 	if err := w.files[first].Obtain(t.Context(), at, c, 1<<30); err != nil || !w.stores[first].Has(c) {
 		t.Error(err)
 	}
-	for _, p := range w.files[first].swarm(at).Fellows { // those that it had no time to ask
+	for _, p := range w.files[first].swarm(at).Fellows { // not asked during Obtain
 		if _, err := p.Part(t.Context(), c, 6<<20, 0, nil); err == nil {
 			t.Error("a victim sends parts")
 		}

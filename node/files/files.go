@@ -141,10 +141,13 @@ func (f *Files) Share(to peer.ID, c cid.Cid) {
 // Uploaded reports whether an API key brought a blob.
 func (f *Files) Uploaded(key string, c cid.Cid) bool { return f.cfg.Blobs.Brought(c, keyHolder(key)) }
 
-// Drop removes a blob after its use by one side of the peer, unless a job of its own or another room needs it.
-func (f *Files) Drop(c cid.Cid) {
-	if _, err := f.Free([]cid.Cid{c}); err != nil {
-		f.cfg.Log.Warn("cannot remove an unused blob", "cid", c, "err", err)
+// Drop removes blobs after their use by one side of the peer, unless a job of its own or another room needs them.
+func (f *Files) Drop(all ...cid.Cid) {
+	if len(all) == 0 {
+		return
+	}
+	if _, err := f.Free(all); err != nil {
+		f.cfg.Log.Warn("cannot remove unused blobs", "cids", all, "err", err)
 	}
 }
 

@@ -148,7 +148,7 @@ func (b *bench) Reply(market.Order, []byte, []byte) error                      {
 func (b *bench) Obtain(context.Context, workload.Places, cid.Cid, int64) error { return nil }
 func (b *bench) Join(peer.ID, []peer.ID, []cid.Cid) func()                     { return func() {} }
 func (b *bench) Grant(peer.ID, cid.Cid)                                        {}
-func (b *bench) Drop(cid.Cid)                                                  {}
+func (b *bench) Drop(...cid.Cid)                                               {}
 func (b *bench) Evict(context.Context, []market.UnitID) error                  { return nil }
 func (b *bench) Member(market.HoldID) cluster.PrivateKey                       { return cluster.PrivateKey{} }
 func (b *bench) Open([]byte, market.LeaseID) ([]byte, error)                   { return nil, errors.New("no secrets") }

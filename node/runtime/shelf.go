@@ -9,8 +9,8 @@ import (
 type Shelver interface {
 	// Shelved lists the images, in no order.
 	Shelved(ctx context.Context) ([]ShelvedImage, error)
-	// Unshelve removes an image by its ID. It returns ErrNoImage if there is none, and ErrImageUsed if a container is
-	// made of it or it was used a short while ago.
+	// Unshelve removes an image by its ID. It returns ErrNoImage for an unknown ID, and ErrImageUsed for an image of a
+	// container or with a recent use.
 	Unshelve(ctx context.Context, id string) error
 }
 

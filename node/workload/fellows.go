@@ -54,22 +54,12 @@ func checkFellows(w *nodepb.Workload) error {
 }
 
 // Common are the files of a workload that its fellows may read: those that all ranks have.
-func Common(w *nodepb.Workload) (all []cid.Cid) {
-	add := func(b *nodepb.Blob) {
-		if c, err := CID(b); err == nil {
-			all = append(all, c)
-		}
-	}
-	if w.Module != nil {
-		add(w.Module)
-	}
-	for _, part := range w.ImageParts {
-		add(part)
-	}
+func Common(w *nodepb.Workload) []cid.Cid {
+	all := append([]*nodepb.Blob{w.Module}, w.ImageParts...)
 	for _, in := range w.Inputs {
 		if !in.Own {
-			add(in.Blob)
+			all = append(all, in.Blob)
 		}
 	}
-	return all
+	return CIDs(all...)
 }

@@ -45,6 +45,16 @@ func CID(b *nodepb.Blob) (cid.Cid, error) {
 	return c, blob.Check(c)
 }
 
+// CIDs returns the digests of blobs, without those of CID's errors.
+func CIDs(blobs ...*nodepb.Blob) (out []cid.Cid) {
+	for _, b := range blobs {
+		if c, err := CID(b); err == nil {
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
 // Blobs is where a peer keeps content-addressed files.
 type Blobs interface {
 	Has(c cid.Cid) bool

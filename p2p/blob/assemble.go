@@ -95,9 +95,9 @@ func readAll(body io.Reader, into []byte) error {
 	return err
 }
 
-// shared receives a blob from a source and its fellows. It reports false if the source has none, or serves no chunks:
+// gather receives a blob from a source and its fellows. It reports false if the source has none, or serves no chunks:
 // the blob is to be read from the source alone then.
-func shared(
+func gather(
 	ctx context.Context, s *Store, from Source, c cid.Cid, most int64, holders []string,
 	progress func(done, total int64),
 ) (done bool, err error) {
@@ -124,11 +124,6 @@ func shared(
 	err = a.run(ctx, all)
 	if errors.Is(err, ErrDigest) { // the list is false, and perhaps the blob is not
 		return false, nil
-	}
-	for _, h := range holders {
-		if err == nil {
-			err = s.Bring(c, h)
-		}
 	}
 	return true, err
 }

@@ -77,24 +77,33 @@ func (v *server) answer(
 			return v.list(ctx, c)
 		}
 		f, err := v.s.Open(c)
-		return sent(f, nil, req, err)
+		if err != nil {
+			return nil, nil, 0, refusal(err)
+		}
+		return sent(f, nil, req)
 	}
 	if v.fellows == nil || req.GetList() { // a fellow believes the list of nobody but the blob's source
-		return nil, nil, 0, stream.Refuse(CodeNotFound, "blob not found")
+		return nil, nil, 0, refusal(ErrNotFound)
 	}
 	return v.share(from, c, req)
+}
+
+// refusal returns the answer to a request that the store cannot serve.
+func refusal(err error) error {
+	if errors.Is(err, ErrNotFound) {
+		return stream.Refuse(CodeNotFound, "blob not found")
+	}
+	return err
 }
 
 // list answers a request for a blob's chunk list.
 func (v *server) list(ctx context.Context, c cid.Cid) (*blobpb.Head, io.ReadCloser, int64, error) {
 	l, err := v.s.lists.of(ctx, c)
-	switch {
-	case errors.Is(err, ErrNotFound):
-		return nil, nil, 0, stream.Refuse(CodeNotFound, "blob not found")
-	case errors.Is(err, ErrTooLarge):
+	if errors.Is(err, ErrTooLarge) {
 		return nil, nil, 0, &stream.Malformed{Reason: err.Error()}
-	case err != nil:
-		return nil, nil, 0, err
+	}
+	if err != nil {
+		return nil, nil, 0, refusal(err)
 	}
 	data := l.Bytes()
 	return &blobpb.Head{Size: uint64(l.Blob)}, io.NopCloser(bytes.NewReader(data)), int64(len(data)), nil
@@ -104,10 +113,9 @@ func (v *server) list(ctx context.Context, c cid.Cid) (*blobpb.Head, io.ReadClos
 func (v *server) share(from peer.ID, c cid.Cid, req *blobpb.Request) (*blobpb.Head, io.ReadCloser, int64, error) {
 	f, here, err := openFor(v.s, c, v.fellows.Of(from, c))
 	if err != nil {
-		_, _, _, err = sent(nil, nil, req, err)
-		return nil, nil, 0, err
+		return nil, nil, 0, refusal(err)
 	}
-	head, body, n, err := sent(f, here, req, nil)
+	head, body, n, err := sent(f, here, req)
 	if err != nil || n == 0 { // a fellow that only learns which chunks are here takes no place
 		return head, body, n, err
 	}
@@ -150,16 +158,9 @@ func openFor(s *Store, c cid.Cid, holders []string) (f *os.File, here *arrived, 
 	return nil, nil, fmt.Errorf("%w: %s", ErrNotFound, c)
 }
 
-// sent returns the asked part of an open blob, or the refusal for the error of opening it. If here is not nil, the blob
-// has only these chunks.
-func sent(
-	f *os.File, here *arrived, req *blobpb.Request, err error,
-) (*blobpb.Head, io.ReadCloser, int64, error) {
-	if errors.Is(err, ErrNotFound) {
-		return nil, nil, 0, stream.Refuse(CodeNotFound, "blob not found")
-	} else if err != nil {
-		return nil, nil, 0, err
-	}
+// sent returns the asked part of an open blob, which it closes after an error. If here is not nil, the blob has only
+// these chunks.
+func sent(f *os.File, here *arrived, req *blobpb.Request) (*blobpb.Head, io.ReadCloser, int64, error) {
 	head, offset, length, err := asked(f, here, req)
 	if err == nil {
 		_, err = f.Seek(offset, io.SeekStart)

@@ -40,14 +40,14 @@ func (s *Store) Receive(
 				return nil
 			}
 			fresh = true
-			shared, err := shared(ctx, s, from, c, max, holders, progress)
-			if shared {
-				return err
-			}
-			resumed, err := s.fetch(ctx, from, c, max, progress)
-			if errors.Is(err, ErrDigest) && resumed {
-				// The first part may be false, from another source: retry from the beginning.
-				_, err = s.fetch(ctx, from, c, max, progress)
+			done, err := gather(ctx, s, from, c, max, holders, progress)
+			if !done {
+				var resumed bool
+				resumed, err = s.fetch(ctx, from, c, max, progress)
+				if errors.Is(err, ErrDigest) && resumed {
+					// The first part may be false, from another source: retry from the beginning.
+					_, err = s.fetch(ctx, from, c, max, progress)
+				}
 			}
 			for _, h := range holders {
 				if err == nil {
@@ -162,11 +162,11 @@ func (s *Store) exclusively(ctx context.Context, c cid.Cid, f func() error) erro
 func (s *Store) fetch(
 	ctx context.Context, from Source, c cid.Cid, max int64, progress func(done, total int64),
 ) (resumed bool, err error) {
-	path := s.path("partial", c.String())
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	f, err := openPartial(s, c)
 	if err != nil {
 		return false, err
 	}
+	path := f.Name()
 	defer f.Close()
 	sum := sha256.New()
 	have, err := resume(f, sum)

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/dustin/go-humanize"
+
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/buyer/record"
@@ -29,6 +31,17 @@ func Count(n int, word string) string {
 	}
 	return fmt.Sprintf("%d %ss", n, word)
 }
+
+// Dash returns text for a table, in which nothing is a dash.
+func Dash(text string) string {
+	if text == "" {
+		return "-"
+	}
+	return text
+}
+
+// Bytes formats a number of bytes: "1.5 MiB".
+func Bytes(n int64) string { return humanize.IBytes(uint64(max(n, 0))) }
 
 // Clip shortens text for a table.
 func Clip(text string, most int) string {

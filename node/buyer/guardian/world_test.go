@@ -203,7 +203,7 @@ func (f files) Fetch(_ context.Context, from peer.ID, c cid.Cid, _ int64) error 
 }
 
 func (files) Share(peer.ID, cid.Cid) {}
-func (files) Drop(cid.Cid)           {}
+func (files) Drop(...cid.Cid)        {}
 
 // taken is how often guardian i took the job up.
 func (n *node) times() int {

@@ -27,8 +27,8 @@ func (x *Programs) Begin(fx jobs.StartExecution) {
 	}
 }
 
-// follow starts an execution, or finds it where it runs, and reports its progress until it has ended. One that is
-// started continues from one of the checkpoints, if there are any.
+// follow starts an execution, or finds it running, and reports its progress until its end. A start is from the first
+// checkpoint in from that is stored here, if any.
 func (x *Programs) follow(f *following, start bool, from []jobs.Checkpoint) {
 	i, l := int(f.exec.Rank), x.Chain(f.exec.Lease)
 	j := x.Snapshot()

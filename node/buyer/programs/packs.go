@@ -149,18 +149,23 @@ func (x *Programs) keep(ctx context.Context, e jobs.Exec, number uint64, file jo
 	if _, err := x.Ask(ctx, run.Event{Ev: jobs.CheckpointKept{Exec: e, Number: number, File: file}}); err != nil {
 		return err
 	}
-	for _, c := range before { // but the one that is still needed
-		x.cfg.drop(c.CID)
+	unused := []string{file.CID} // unless the machine took it
+	for _, c := range before {
+		unused = append(unused, c.CID)
 	}
-	x.cfg.drop(file.CID) // unless the machine took it
+	x.cfg.drop(unused...)
 	return nil
 }
 
-// drop removes a blob, unless this peer needs it.
-func (c *Config) drop(text string) {
-	if id, err := cid.Parse(text); err == nil {
-		c.Files.Drop(id)
+// drop removes blobs, unless this peer needs them.
+func (c *Config) drop(all ...string) {
+	var ids []cid.Cid
+	for _, text := range all {
+		if id, err := cid.Parse(text); err == nil {
+			ids = append(ids, id)
+		}
 	}
+	c.Files.Drop(ids...)
 }
 
 // lastPack fetches the newest pack of a program that has ended, unless the job needs it no more.

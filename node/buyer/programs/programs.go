@@ -52,8 +52,8 @@ type Secrets interface {
 type Files interface {
 	// Grant lets a peer read a blob here.
 	Grant(to peer.ID, c cid.Cid)
-	// Drop removes a blob, unless this peer needs it.
-	Drop(c cid.Cid)
+	// Drop removes blobs, unless this peer needs them.
+	Drop(all ...cid.Cid)
 }
 
 // Reputation has the reputation of other peers.

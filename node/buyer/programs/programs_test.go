@@ -101,10 +101,10 @@ func (w *world) SealFor(context.Context, record.Job, sign.Key, market.LeaseID) (
 func (w *world) Grant(peer.ID, cid.Cid) { w.granted++ }
 
 // Drop implements Files.
-func (w *world) Drop(c cid.Cid) {
+func (w *world) Drop(all ...cid.Cid) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.dropped = append(w.dropped, c)
+	w.dropped = append(w.dropped, all...)
 }
 
 // Has implements Packs: all packs of a world have 50 bytes.

@@ -16,9 +16,8 @@ import (
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/node/config"
 	"github.com/starling-network/starling/node/entry"
-	"github.com/starling-network/starling/p2p"
-
 	"github.com/starling-network/starling/node/wholefile"
+	"github.com/starling-network/starling/p2p"
 )
 
 // Rhythm of the loop that keeps the client connected.

@@ -39,7 +39,7 @@ import (
 )
 
 const (
-	// maxPacks is the number of packs of an execution that are kept, with the one that is being made.
+	// maxPacks bounds the packs of an execution, including an unfinished one.
 	maxPacks = 2
 	// maxPacking bounds the checkpoints that are read at a time, of all executions together.
 	maxPacking = 2
@@ -296,11 +296,11 @@ func (h *Hook) keep(ctx context.Context, e *executor.Execution, all []*nodepb.Pa
 	if err := executor.SetPacks(ctx, e, all, problem); err != nil {
 		return fmt.Errorf("keeping a pack: %w", err)
 	}
+	var before []*nodepb.Blob
 	for _, p := range s.Packs {
-		if c, err := workload.CID(p.Blob); err == nil {
-			h.drop(e, c)
-		}
+		before = append(before, p.Blob)
 	}
+	h.drop(e, workload.CIDs(before...)...)
 	return nil
 }
 
@@ -308,14 +308,13 @@ func has(all []*nodepb.Pack, p *nodepb.Pack) bool {
 	return slices.ContainsFunc(all, func(o *nodepb.Pack) bool { return proto.Equal(o, p) })
 }
 
-// drop drops a pack that no execution has. h.mu is held.
-func (h *Hook) drop(e *executor.Execution, c cid.Cid) {
+// drop drops packs that no execution has. h.mu is held.
+func (h *Hook) drop(e *executor.Execution, packs ...cid.Cid) {
 	for _, other := range e.All() {
-		if slices.Contains(executor.FilesOf(other), c) {
-			return
-		}
+		has := executor.FilesOf(other)
+		packs = slices.DeleteFunc(packs, func(c cid.Cid) bool { return slices.Contains(has, c) })
 	}
-	h.files.Drop(c)
+	h.files.Drop(packs...)
 }
 
 // Exited packs the checkpoint of a program that was stopped, or did not end well, once more. The end of a program may

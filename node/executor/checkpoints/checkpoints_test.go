@@ -120,7 +120,7 @@ func (k *keeping) wait(most time.Duration, wanted func(s *nodepb.Execution) bool
 	}
 }
 
-// newest is the number of an execution's newest pack; 0 if there is none.
+// newest returns the number of an execution's newest pack, or 0.
 func newest(s *nodepb.Execution) uint64 {
 	if n := len(s.Packs); n > 0 {
 		return s.Packs[n-1].Number
@@ -285,7 +285,7 @@ func TestAttackCheckpointHalfWritten(t *testing.T) {
 	})
 }
 
-// A writer that never pauses gets no pack and is told why. It costs looks alone.
+// The checkpoint of a program that writes all the time is not packed, and the report gives the reason.
 func TestAttackCheckpointConstantWriter(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

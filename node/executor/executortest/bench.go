@@ -72,10 +72,12 @@ func (f *Files) Joined() int {
 }
 
 // Drop implements executor.Files.
-func (f *Files) Drop(c cid.Cid) {
+func (f *Files) Drop(all ...cid.Cid) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.dropped[c]++
+	for _, c := range all {
+		f.dropped[c]++
+	}
 }
 
 // Granted returns the peer that may fetch a file.

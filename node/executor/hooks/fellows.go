@@ -7,8 +7,8 @@ import (
 	"github.com/starling-network/starling/node/workload"
 )
 
-// Fellows lets the providers of a job's other ranks read its files here, from before they are fetched until the program
-// has ended. It is the first hook at a start.
+// Fellows lets the providers of a job's other ranks read its files here until the program has ended. It is before the
+// hooks that fetch files.
 type Fellows struct {
 	From executor.Files
 }

@@ -3,6 +3,7 @@ package hooks
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/ipfs/go-cid"
@@ -62,19 +63,8 @@ func (h Retention) Forget(e *executor.Execution, _ *journal.Batch) (done func())
 				used[c] = true
 			}
 		}
-		for _, c := range executor.FilesOf(e) {
-			if !used[c] {
-				h.Files.Drop(c)
-			}
-		}
+		h.Files.Drop(slices.DeleteFunc(executor.FilesOf(e), func(c cid.Cid) bool { return used[c] })...)
 	}
-}
-
-func appendCID(to []cid.Cid, b *nodepb.Blob) []cid.Cid {
-	if c, err := workload.CID(b); err == nil {
-		return append(to, c)
-	}
-	return to
 }
 
 // Needed returns the files that executions need: outputs and packs of all executions, programs and inputs of running
@@ -83,14 +73,14 @@ func Needed(all []*executor.Execution) map[cid.Cid]bool {
 	out := map[cid.Cid]bool{}
 	for _, e := range all {
 		s, _, _ := e.Snapshot()
-		need := executor.LeftOf(e)
-		if !s.State.Ended() {
-			need = append(appendCID(need, e.Work.Module), executor.FilesOf(e)...)
+		var need []cid.Cid
+		if s.State.Ended() {
+			need = executor.LeftOf(e)
+		} else {
+			need = append(executor.FilesOf(e), workload.CIDs(e.Work.Module)...)
 		}
 		if s.State == nodepb.ExecState_EXEC_STATE_PULLING {
-			for _, part := range e.Work.ImageParts {
-				need = appendCID(need, part)
-			}
+			need = append(need, workload.CIDs(e.Work.ImageParts...)...)
 		}
 		for _, c := range need {
 			out[c] = true

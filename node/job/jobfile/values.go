@@ -125,7 +125,6 @@ func parseMoney(text string, token Token) (market.Amount, error) {
 	return market.Amount(n), nil
 }
 
-// parseSpan is parseTime for a Span.
 // parseCheckpoint reads "/ckpt" or "/ckpt:5m".
 func parseCheckpoint(text string) (*job.Checkpoint, error) {
 	path, every, given := strings.Cut(text, ":")
@@ -137,6 +136,7 @@ func parseCheckpoint(text string) (*job.Checkpoint, error) {
 	return c, err
 }
 
+// parseSpan is parseTime for a Span.
 func parseSpan(text string) (job.Span, error) {
 	d, err := parseTime(text)
 	return job.Span(d), err

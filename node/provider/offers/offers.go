@@ -59,7 +59,8 @@ type Publisher interface {
 	Offer(ctx context.Context, offers []market.Offer, envelopes [][]byte) error
 }
 
-// Config is the configuration of a Board. The rest is required, but for the zero values of an offer's fields.
+// Config is the configuration of a Board. All of it is required, but for Images and the zero values of an offer's
+// fields.
 type Config struct {
 	Domain    sign.Domain
 	Key       sign.Signer

@@ -131,9 +131,8 @@ func TestPullPrivate(t *testing.T) {
 	}
 }
 
-// TestAttackStrangersImage: of the images here, only those that their registry gave without credentials are open. An
-// image that needed a password runs for nobody else, although it is here and its digest is known; one that anybody may
-// have stays closed once a caller brought it with credentials.
+// TestAttackStrangersImage: only images that were pulled without credentials are open. An image that needed a password
+// does not run for another buyer that knows its digest. A public image that was pulled with credentials is not open.
 func TestAttackStrangersImage(t *testing.T) {
 	t.Parallel()
 	r := newRuntime(t, shared, nil)

@@ -11,7 +11,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/dustin/go-humanize"
 	"github.com/spf13/cobra"
 
 	"github.com/starling-network/starling/cmd/internal/cli"
@@ -49,7 +48,7 @@ needs may be removed when the disk is nearly full.`,
 		return sources.Store(ctx, p.Client, args[0])
 	}, func(t *cli.Table, _ cli.Peer, b job.Blob) {
 		t.Head("CID", "SIZE")
-		t.Row(b.CID, size(b.Size))
+		t.Row(b.CID, cli.Bytes(b.Size))
 	})
 }
 
@@ -137,7 +136,7 @@ func summary(all []api.StoredBlob, dry bool) string {
 	if dry {
 		did = "would remove "
 	}
-	return did + cli.Count(len(all), "file") + ", " + size(bytes)
+	return did + cli.Count(len(all), "file") + ", " + cli.Bytes(bytes)
 }
 
 func table(t *cli.Table, all []api.StoredBlob) {
@@ -147,7 +146,8 @@ func table(t *cli.Table, all []api.StoredBlob) {
 	now := time.Now()
 	t.Head("CID", "SIZE", "AGE", "HOLDERS", "NEEDED BY")
 	for _, b := range all {
-		t.Row(b.CID, size(b.Size), cli.Ago(now, b.Used), holders(b.Holders), or(strings.Join(b.Needed, ", ")))
+		t.Row(b.CID, cli.Bytes(b.Size), cli.Ago(now, b.Used), holders(b.Holders),
+			cli.Dash(strings.Join(b.Needed, ", ")))
 	}
 }
 
@@ -164,14 +164,5 @@ func holders(all []string) string {
 	if n := len(all); n > 3 {
 		return strings.Join(all[:2], ", ") + ", " + cli.Count(n-2, "other")
 	}
-	return or(strings.Join(all, ", "))
+	return cli.Dash(strings.Join(all, ", "))
 }
-
-func or(text string) string {
-	if text == "" {
-		return "-"
-	}
-	return text
-}
-
-func size(bytes int64) string { return humanize.IBytes(uint64(max(bytes, 0))) }

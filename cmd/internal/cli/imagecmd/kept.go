@@ -13,7 +13,7 @@ import (
 )
 
 func newLs(a *cli.App) *cobra.Command {
-	return &cobra.Command{
+	return cli.Ask(a, &cobra.Command{
 		Use:     "ls",
 		Aliases: []string{"list"},
 		Short:   "List the images that this provider keeps",
@@ -24,24 +24,12 @@ without credentials: buyers prefer providers that have their image. Images that 
 the peer, and are not listed.`,
 		Example: `  starling image ls
   starling image ls -o json`,
-		Args: cli.ExactArgs(0),
-		RunE: func(c *cobra.Command, _ []string) error {
-			client, err := a.Client()
-			if err != nil {
-				return err
-			}
-			all, err := api.ListImages.Call(c.Context(), client, api.None{})
-			if err != nil {
-				return err
-			}
-			return a.Show(all, func(t *cli.Table) {
-				t.Head("ID", "SIZE", "LAST USE", "IN USE", "PUBLIC")
-				for _, i := range all {
-					t.Row(short(i), stream.Size(i.Size), cli.Ago(time.Now(), i.Used), yes(i.InUse), yes(i.Public))
-				}
-			})
-		},
-	}
+	}, 0, cli.Get(api.ListImages), func(t *cli.Table, _ cli.Peer, all []api.ImageInfo) {
+		t.Head("ID", "SIZE", "LAST USE", "IN USE", "PUBLIC")
+		for _, i := range all {
+			t.Row(short(i), stream.Size(i.Size), cli.Ago(time.Now(), i.Used), yes(i.InUse), yes(i.Public))
+		}
+	})
 }
 
 func newRm(a *cli.App) *cobra.Command {

@@ -115,7 +115,8 @@ func gpusTable(t *cli.Table, inv gpu.Inventory) {
 	}
 	for _, d := range inv.Devices {
 		h := d.Health
-		t.Row(gpuNumber(d), d.Model, d.Class(), mib(d.VRAMMiB), dash(d.Capability), reading(h.TemperatureC, "%d °C"),
+		t.Row(gpuNumber(d), d.Model, d.Class(), mib(d.VRAMMiB), cli.Dash(d.Capability),
+			reading(h.TemperatureC, "%d °C"),
 			reading(h.UtilisationPercent, "%d %%"), watts(h.PowerMilliwatts), d.UUID, gpuState(d))
 	}
 	t.Head("GPU", "MODEL", "CLASS", "VRAM", "CAP", "TEMP", "USE", "POWER", "UUID", "SOLD")
@@ -167,13 +168,6 @@ func mib(n uint64) string {
 		return "-"
 	}
 	return strconv.FormatUint(n, 10) + " MiB"
-}
-
-func dash(text string) string {
-	if text == "" {
-		return "-"
-	}
-	return text
 }
 
 func reading(n *uint32, format string) string {

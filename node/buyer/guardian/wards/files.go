@@ -6,6 +6,8 @@ import (
 	"log/slog"
 	"slices"
 
+	"github.com/ipfs/go-cid"
+
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/buyer/guardian"
 	"github.com/starling-network/starling/p2p"
@@ -99,10 +101,12 @@ func (x *fetcher) drop(files []guardian.File) {
 		return
 	}
 	needed := x.blobs()
+	var unused []cid.Cid
 	for _, f := range files {
 		if !needed[f.CID] {
 			needed[f.CID] = true // once
-			x.cfg.Files.Drop(f.CID)
+			unused = append(unused, f.CID)
 		}
 	}
+	x.cfg.Files.Drop(unused...)
 }

@@ -50,10 +50,10 @@ func (s *shed) Share(to peer.ID, _ cid.Cid) {
 	}
 }
 
-func (s *shed) Drop(c cid.Cid) {
+func (s *shed) Drop(all ...cid.Cid) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.dropped = append(s.dropped, c)
+	s.dropped = append(s.dropped, all...)
 }
 
 // A file comes from its owner, or else from another that has a part in the job, and they may then read it here.

@@ -88,7 +88,7 @@ func (idle) TakeUp(context.Context, guardian.Taken) error         { return nil }
 func (idle) Yield(sign.Hash, uint64)                              {}
 func (idle) Fetch(context.Context, peer.ID, cid.Cid, int64) error { return errNotThere }
 func (idle) Share(peer.ID, cid.Cid)                               {}
-func (idle) Drop(cid.Cid)                                         {}
+func (idle) Drop(...cid.Cid)                                      {}
 func (idle) Close()                                               {}
 
 func (idle) Read(context.Context) (guardian.Standing, error) {

@@ -61,8 +61,8 @@ type Files interface {
 	Fetch(ctx context.Context, from peer.ID, c cid.Cid, max int64) error
 	// Share grants a peer access to a file.
 	Share(to peer.ID, c cid.Cid)
-	// Drop is called when a job no longer needs a file.
-	Drop(c cid.Cid)
+	// Drop is called when jobs no longer need some files.
+	Drop(all ...cid.Cid)
 }
 
 // Supervisor resumes the jobs that this peer supervises as their guardian.

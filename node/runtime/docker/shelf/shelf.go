@@ -30,10 +30,9 @@ const (
 	noteUse = 5 * time.Minute
 )
 
-// Shelf is an engine's images that were pulled for orders by all peers that share it, each under a name in
-// one of two repositories.
-// The engine's time of the last tag is the time of the last use, so no other record is needed. Removing an image's last
-// name deletes it, unless a container uses it. Names outside them are kept.
+// Shelf is an engine's images that were pulled for orders by all peers that share it, each under a name in one of two
+// repositories. The engine's time of the last tag is the time of the last use, so no other record is needed. Removing
+// an image's last name deletes it, unless a container uses it. Names outside the repositories are kept.
 type Shelf struct {
 	floor int64 // bytes that stay free
 	full  int64 // percent

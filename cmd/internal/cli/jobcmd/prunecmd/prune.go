@@ -6,7 +6,6 @@ import (
 	"errors"
 	"time"
 
-	"github.com/dustin/go-humanize"
 	"github.com/spf13/cobra"
 
 	"github.com/starling-network/starling/cmd/internal/cli"
@@ -87,7 +86,7 @@ func (p pruned) table(t *cli.Table) {
 	}
 	t.Head("ID", "NAME", "STATE", "ENDED", "LOGS", "OUTPUTS", "KEPT BECAUSE")
 	for _, j := range p.Jobs {
-		logs, outputs, kept := size(j.LogBytes), size(j.OutputBytes), "-"
+		logs, outputs, kept := cli.Bytes(j.LogBytes), cli.Bytes(j.OutputBytes), "-"
 		if p.DryRun || j.Kept != "" {
 			logs, outputs = "-", "-"
 		}
@@ -113,7 +112,5 @@ func (p pruned) summary() string {
 	case p.DryRun:
 		return "would remove " + cli.Count(jobs, "job")
 	}
-	return "removed " + cli.Count(jobs, "job") + ", " + size(bytes)
+	return "removed " + cli.Count(jobs, "job") + ", " + cli.Bytes(bytes)
 }
-
-func size(bytes int64) string { return humanize.IBytes(uint64(max(bytes, 0))) }
