@@ -316,11 +316,17 @@ func leaderless([]string) {
 	_, _, _ = unix.RawSyscall(unix.SYS_EXIT, 0, 0, 0)
 }
 
-// chains is the number of them that hop leads.
-const chains = 40
+const (
+	// chains is the number of them that hop leads.
+	chains = 40
+	// maxHops is the most processes of hop at a time, those included that have ended and are not reaped yet. An
+	// engine limits a container's; a box has no limit.
+	maxHops = 500
+)
 
 // hop leads endless chains of processes: each starts the next and ends.
 func hop([]string) {
+	limit := unix.Rlimit{Cur: maxHops, Max: maxHops}
 	first := true
 	for range chains {
 		if pid, _, _ := unix.RawSyscall(unix.SYS_CLONE, uintptr(unix.SIGCHLD), 0, 0); pid == 0 {
@@ -332,8 +338,10 @@ func hop([]string) {
 		fmt.Println("runs")
 		forever()
 	}
+	_, _, _ = unix.RawSyscall6(unix.SYS_PRLIMIT64, 0, unix.RLIMIT_NPROC, uintptr(unsafe.Pointer(&limit)), 0, 0, 0)
 	for {
-		if pid, _, _ := unix.RawSyscall(unix.SYS_CLONE, uintptr(unix.SIGCHLD), 0, 0); pid != 0 {
+		pid, _, errno := unix.RawSyscall(unix.SYS_CLONE, uintptr(unix.SIGCHLD), 0, 0)
+		if pid != 0 && errno == 0 { // else it is the next, or there are too many at present
 			_, _, _ = unix.RawSyscall(unix.SYS_EXIT_GROUP, 0, 0, 0)
 		}
 	}

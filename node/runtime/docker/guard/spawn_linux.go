@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	goruntime "runtime"
 	"runtime/debug"
 	"strconv"
 	"strings"
@@ -77,10 +78,12 @@ func lookPath(c Command) (string, error) {
 }
 
 // forkExec starts a program. The calling thread waits until the new process is the program, and Go's runtime cannot
-// stop that thread to collect garbage. The container's programs can stop the process meanwhile, so it is continued, and
-// killed if it is stopped again and again.
+// stop that thread to collect garbage: every goroutine would wait for it. So no collection begins meanwhile, and GC
+// returns after any that had begun; SetGCPercent does not wait for the last step of one. The container's programs can
+// stop the process meanwhile, so it is continued, and killed if it is stopped again and again.
 func forkExec(program string, argv []string, attr *syscall.ProcAttr) (int, error) {
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
+	goruntime.GC()
 	var now unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &now); err != nil {
 		return 0, err

@@ -179,7 +179,10 @@ func (s *stillness) begin(pid int) {
 // stop stops a process that runs during the stillness, or kills it if it has evaded the stillness too often.
 func (s *stillness) stop(pid int) {
 	p := s.stops[pid]
-	if p == nil {
+	if p == nil && stopPends(pid) { // fork(2) was under way when all were stopped: it stops before it runs
+		p = &stopped{ticks: userTicks(pid)}
+		s.stops[pid] = p
+	} else if p == nil {
 		s.begun++
 		p = &stopped{resumed: s.begun}
 		s.stops[pid] = p
@@ -256,6 +259,23 @@ func stateOf(pid int) (state byte) {
 		}
 	})
 	return state
+}
+
+// stopPends reports whether SIGSTOP is sent to a process and has not stopped it yet.
+func stopPends(pid int) bool {
+	b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	return stopIn(b)
+}
+
+// stopIn reports whether SIGSTOP is among a process's pending signals in a status file of proc(5).
+func stopIn(status []byte) bool {
+	for line := range bytes.Lines(status) {
+		if set, ok := bytes.CutPrefix(line, []byte("ShdPnd:")); ok {
+			n, err := strconv.ParseUint(string(bytes.TrimSpace(set)), 16, 64)
+			return err == nil && n&(1<<(unix.SIGSTOP-1)) != 0
+		}
+	}
+	return false
 }
 
 // threadsOf returns the number of a process's threads, or 1 if it is not known.

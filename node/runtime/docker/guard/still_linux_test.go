@@ -170,10 +170,11 @@ func TestAttackSlowsGauge(t *testing.T) {
 // A program stands still that has no first thread, and one whose processes start others faster than they are found.
 func TestAttackStill(t *testing.T) {
 	t.Parallel()
+	const uid = 64123 // a user of its own, whose processes the kernel counts
 	for name, least := range map[string]int{"leaderless": 1, "hop": 1 + chains} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := newBox(t, layout{UID: 1000})
+			b := newBox(t, layout{UID: uid})
 			b.run(nil, name)
 			b.prints("stdout", "runs")
 			b.still()
@@ -262,6 +263,15 @@ func TestStates(t *testing.T) {
 	}
 	if got := ticksIn([]byte("77 (a) T 1) T 1 77 77 0 -1 4194368 0 0 0 0 31 41 0 0 20 0")); got != 31 {
 		t.Errorf("%d ticks in user mode, want 31", got)
+	}
+	for status, want := range map[string]bool{
+		"SigPnd:\t0000000000040000\nShdPnd:\t0000000000000000\n": false,
+		"Name:\tShdPnd:\nShdPnd:\t0000000000040100\nSigBlk:\t0":  true,
+		"ShdPnd:\t40000": true, "ShdPnd:\tx": false, "": false,
+	} {
+		if got := stopIn([]byte(status)); got != want {
+			t.Errorf("SIGSTOP pends in %q: %v", status, got)
+		}
 	}
 	if got := ticksIn([]byte("77 (a) T 1 77 77 0 -1 4194368 0 0 0 0")); got != 0 {
 		t.Errorf("%d ticks in half a line", got)
