@@ -83,6 +83,8 @@ func swarmBenchmarks() []coreBenchmark {
 		row("BenchmarkSwarm", "of-one", CoreResult{
 			What: "100 MB image to 4 cold peers from one over an uplink of 25 MB/s, to one copy", Unit: "of its time",
 			Limit: 1.6}),
+		row("BenchmarkSwarm", "of-uplink", CoreResult{
+			What: "the one copy, to the uplink", Unit: "of its rate", Limit: 0.9, AtLeast: true}),
 		row("BenchmarkSwarm", "peak-MB", CoreResult{
 			What: "memory of these five peers together", Unit: "MB", Limit: 200}),
 		row("BenchmarkSmallFiles", "files/s", CoreResult{
@@ -90,6 +92,14 @@ func swarmBenchmarks() []coreBenchmark {
 		row("BenchmarkSmallFiles", "peak-MB", CoreResult{
 			What: "memory of these two peers together", Unit: "MB", Limit: 200}),
 	}
+}
+
+// restartBenchmarks continue programs elsewhere, on a network of real peers.
+func restartBenchmarks() []coreBenchmark {
+	const pkg, name = "./testnet", "BenchmarkRestart"
+	return []coreBenchmark{{pkg: pkg, name: name, figure: "of-copy-and-start", scale: 1, CoreResult: CoreResult{
+		Benchmark: pkg + " " + name, Unit: "of their time", Limit: 1.3,
+		What: "restart from a checkpoint of 256 MiB on another peer, to its copy and a start"}}}
 }
 
 // overlayBenchmarks compare the network of a cluster with a bare one, and with wireguard-go on a socket of its own, in
@@ -150,7 +160,7 @@ func (b *bench) cores(ctx context.Context) error {
 		}
 	}
 	return errors.Join(b.benchmarks(ctx, alone, []string{"GOMAXPROCS=1"}, "1s"), b.benchmarks(ctx, moving, nil, "5x"),
-		b.benchmarks(ctx, swarmBenchmarks(), nil, "1x"))
+		b.benchmarks(ctx, swarmBenchmarks(), nil, "1x"), b.benchmarks(ctx, restartBenchmarks(), nil, "3x"))
 }
 
 // benchmarks runs Go benchmarks, each with -benchtime each, and records their figures.

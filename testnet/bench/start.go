@@ -98,30 +98,44 @@ func (b *bench) startsOf(
 	return r, nil
 }
 
-// containerStarts measures the same for containers, by a Go benchmark with its own container engine and network. It
-// needs root and Docker's packages; without them it reports that the part is skipped.
+// containerStarts measures the same for containers, and the cost of a writable layer and mapped users, by Go benchmarks
+// with their own engines. They need root and Docker's packages; without them it reports that they are skipped.
 func (b *bench) containerStarts(ctx context.Context) error {
 	b.say("the start of containers, with an engine of its own")
-	const name = "BenchmarkStart"
+	figures, err := ofEngine(ctx, b, "./testnet/engine/scenario", "BenchmarkStart")
+	if err == nil && figures != nil {
+		var r StartReport
+		if r, err = startReport(job.RuntimeDocker, figures); err == nil {
+			b.said(r)
+		}
+	}
+	const pkg, name = "./node/runtime/docker", "BenchmarkStartLayers"
+	layers, failed := ofEngine(ctx, b, pkg, name)
+	if failed == nil && layers != nil {
+		r := CoreResult{Benchmark: pkg + " " + name, Unit: "ms", Measured: layers["over-ms"], Limit: 20,
+			What: "a container's writable layer and mapped users, of its start"}
+		b.say("   %s: %.1f ms", r.What, r.Measured)
+		b.report.Cores = append(b.report.Cores, r)
+	}
+	return errors.Join(err, failed)
+}
+
+// ofEngine returns the figures of a Go benchmark with a container engine; nil if it is skipped.
+func ofEngine(ctx context.Context, b *bench, pkg, name string) (map[string]float64, error) {
 	out, err := goTest(ctx, []string{"STARLING_DOCKER=1", "STARLING_LOCALNET=1"}, "-v", "-run", "^$", "-bench",
-		"^"+name+"$", "-benchtime", fmt.Sprintf("%dx", benchStarts), "./testnet/engine/scenario")
+		"^"+name+"$", "-benchtime", fmt.Sprintf("%dx", benchStarts), pkg)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if why, ok := skipped(out, name); ok {
-		b.say("   %-12s not measured: %s", job.RuntimeDocker, why)
-		return nil
+		b.say("   %-12s not measured: %s", name, why)
+		return nil, nil
 	}
 	found, err := parseBenchmarks(out)
-	if err != nil {
-		return err
+	if err == nil && found[name] == nil {
+		err = fmt.Errorf("%s: no figures", name)
 	}
-	r, err := startReport(job.RuntimeDocker, found[name])
-	if err != nil {
-		return fmt.Errorf("%s: %w", name, err)
-	}
-	b.said(r)
-	return nil
+	return found[name], err
 }
 
 // skipped reports whether a test or benchmark was skipped, and returns the reason.

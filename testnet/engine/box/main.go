@@ -13,6 +13,7 @@
 //	sparse N    leave N files in /out with a size of 64 MiB and no blocks
 //	links       leave links out of /out in it, and one regular file
 //	flood MiB   print this amount of text
+//	train F     count steps in /ckpt in the way of the framework F: torch, orbax or trainer
 package main
 
 import (
@@ -63,6 +64,8 @@ func main() {
 		err = links()
 	case "flood":
 		err = flood(n)
+	case "train":
+		err = train(args[1])
 	default:
 		err = fmt.Errorf("unknown command %q", args[0])
 	}

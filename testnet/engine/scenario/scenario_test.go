@@ -81,3 +81,34 @@ func TestTenants(t *testing.T) {
 		}
 	}
 }
+
+// Containers with checkpoints, with real peers, engines and images.
+func TestCheckpoints(t *testing.T) {
+	t.Parallel()
+	if os.Getenv("STARLING_DOCKER") != "1" {
+		t.Skip("tests of the container engine run with STARLING_DOCKER=1, as make test sets it")
+	}
+	if err := engine.Available(); err != nil {
+		t.Skip(err)
+	}
+	dir := t.TempDir()
+	for _, program := range []string{"starling", "starling-guard"} {
+		err := engine.Build(filepath.Join(dir, program), "github.com/starling-network/starling/cmd/"+program)
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	rows, err := RunCheckpoints(t.Context(), scenarios.Options{Dir: filepath.Join(dir, "work"),
+		Binary: filepath.Join(dir, "starling"), Say: t.Logf})
+	if errors.Is(err, engine.ErrUnavailable) {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range rows {
+		if r.Err != nil {
+			t.Errorf("%s: %s: %v", r.What, r.Got, r.Err)
+		}
+	}
+}

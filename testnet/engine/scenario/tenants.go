@@ -67,7 +67,9 @@ func RunTenants(ctx context.Context, o scenarios.Options) (rows []scenarios.Row,
 		{What: "no private service was called for any image", Run: w.untouched},
 		{What: "honest jobs after it", Run: w.honest},
 		{What: "no container is left", Run: w.leavesNothing},
-		{What: "no file system and no file of a program is left", Run: w.noVolumes},
+		{What: "no file system and no file of a program is left", Run: func(ctx context.Context) (string, error) {
+			return noVolumes(ctx, w.net.Providers())
+		}},
 	})
 }
 
@@ -252,16 +254,22 @@ func (w *tenants) untouched(context.Context) (string, error) {
 	return "no connection was made", nil
 }
 
-// noVolumes waits until the provider's disk has no file of a program, except collected outputs.
-func (w *tenants) noVolumes(ctx context.Context) (string, error) {
-	home := w.net.Providers()[0].Home
+// noVolumes waits until the disk of no provider has a file of a program, except collected outputs.
+func noVolumes(ctx context.Context, all []*testnet.Peer) (string, error) {
 	_, err := scenarios.Until(ctx, func() (bool, string, error) {
-		mounted, err := volume.Mounted(home)
-		if err != nil {
-			return false, "", err
+		var found []string
+		for _, p := range all {
+			mounted, err := volume.Mounted(p.Home)
+			if err != nil {
+				return false, "", err
+			}
+			disks, err := filepath.Glob(filepath.Join(p.Home, "*", "*", "*", "a*", "disk"))
+			if err != nil {
+				return false, "", err
+			}
+			found = append(append(found, mounted...), disks...)
 		}
-		disks, err := filepath.Glob(filepath.Join(home, "*", "*", "*", "a*", "disk"))
-		return len(mounted)+len(disks) == 0, fmt.Sprint(mounted, disks), err
+		return len(found) == 0, fmt.Sprint(found), nil
 	})
 	return "none", err
 }

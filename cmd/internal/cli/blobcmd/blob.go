@@ -4,9 +4,8 @@ package blobcmd
 import (
 	"context"
 	"errors"
-	"io"
+	"io/fs"
 	"math"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -78,22 +77,12 @@ func newGet(a *cli.App) *cobra.Command {
 		if unpack {
 			return blob.Unpack(c.Context(), r, args[1], math.MaxInt64)
 		}
-		return save(r, args[1])
+		if err = sources.Save(r, args[1]); errors.Is(err, fs.ErrExist) {
+			err = &cli.Error{Code: cli.ExitUsage, Err: err}
+		}
+		return err
 	}
 	return c
-}
-
-// save writes a file that is not there. After an error nothing of it is left.
-func save(r io.Reader, path string) error {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
-	if err != nil {
-		return &cli.Error{Code: cli.ExitUsage, Err: err}
-	}
-	_, err = io.Copy(f, r)
-	if err = errors.Join(err, f.Close()); err != nil {
-		err = errors.Join(err, os.Remove(path))
-	}
-	return err
 }
 
 func newLs(a *cli.App) *cobra.Command {

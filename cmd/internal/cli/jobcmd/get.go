@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"os"
 	"path"
 	"path/filepath"
 	"slices"
@@ -14,10 +12,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/starling-network/starling/cmd/internal/cli"
+	"github.com/starling-network/starling/cmd/internal/cli/jobcmd/sources"
 	"github.com/starling-network/starling/node/api"
 	"github.com/starling-network/starling/node/buyer/record"
 	"github.com/starling-network/starling/node/job"
-	"github.com/starling-network/starling/p2p/blob"
 )
 
 // savedOutput is one output on this machine.
@@ -125,7 +123,8 @@ func download(ctx context.Context, c *api.Client, j record.Job, rank int, dir st
 			s := savedOutput{Rank: i, Path: o.Path, CID: o.CID, Bytes: o.Size}
 			var err error
 			if s.Dir, err = outputDir(j, base, o.Path); err == nil {
-				err = downloadOne(ctx, c, o, s.Dir)
+				b := job.Blob{CID: o.CID, Size: o.Size, Tree: o.Tree}
+				err = sources.Download(ctx, c, b, s.Dir)
 			}
 			if err != nil {
 				return saved, fmt.Errorf("downloading %s of rank %d: %w", o.Path, i, err)
@@ -143,25 +142,4 @@ func outputDir(j record.Job, base, output string) (string, error) {
 		return "", errors.New("the job asked for no such output")
 	}
 	return filepath.Join(base, local), nil
-}
-
-func downloadOne(ctx context.Context, c *api.Client, o record.Output, dir string) error {
-	r, err := c.GetBlob(ctx, o.CID)
-	if err != nil {
-		return err
-	}
-	defer r.Close()
-	if o.Tree {
-		// an archive is larger than the files in it
-		return blob.Unpack(ctx, r, dir, o.Size+blob.MaxEntries*blob.EntryBytes)
-	}
-	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
-		return err
-	}
-	f, err := os.OpenFile(dir, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
-	if err != nil {
-		return err
-	}
-	_, err = io.Copy(f, r)
-	return errors.Join(err, f.Close())
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/starling-network/starling/cmd/internal/cli"
 	"github.com/starling-network/starling/node/api"
 	"github.com/starling-network/starling/node/buyer/record"
-	"github.com/starling-network/starling/p2p/blob"
+	"github.com/starling-network/starling/node/job"
 )
 
 // shownCheckpoint is a checkpoint of a rank, and the peers that keep it.
@@ -28,8 +28,11 @@ type shownCheckpoint struct {
 	Dir       string   `json:"dir,omitempty"` // it was downloaded to
 }
 
+// Download unpacks a stored tree into a directory that is new or empty.
+type Download func(ctx context.Context, c *api.Client, b job.Blob, dir string) error
+
 // New makes the command `starling job checkpoints`.
-func New(a *cli.App) *cobra.Command {
+func New(a *cli.App, download Download) *cobra.Command {
 	rank, dir := cli.AllRanks, ""
 	c := &cobra.Command{
 		Use:   "checkpoints ID",
@@ -75,7 +78,8 @@ of each rank into DIR, or of one rank with --rank. starling cp copies the direct
 				if s.Dir = dir; rank == cli.AllRanks && len(j.Ranks) > 1 {
 					s.Dir = filepath.Join(dir, fmt.Sprint(s.Rank))
 				}
-				if err := download(c.Context(), client, s); err != nil {
+				pack := job.Blob{CID: s.CID, Size: s.Bytes, Tree: true}
+				if err := download(c.Context(), client, pack, s.Dir); err != nil {
 					return fmt.Errorf("downloading checkpoint %d of rank %d: %w", s.Number, s.Rank, err)
 				}
 				got = append(got, s)
@@ -85,16 +89,6 @@ of each rank into DIR, or of one rank with --rank. starling cp copies the direct
 		return a.Show(shown, func(t *cli.Table) { checkpointTable(t, shown, time.Now()) })
 	}
 	return c
-}
-
-// download unpacks a checkpoint into its directory, which must be new or empty.
-func download(ctx context.Context, c *api.Client, s shownCheckpoint) error {
-	r, err := c.GetBlob(ctx, s.CID)
-	if err != nil {
-		return err
-	}
-	defer r.Close()
-	return blob.Unpack(ctx, r, s.Dir, s.Bytes+blob.MaxEntries*blob.EntryBytes) // an archive is larger than its files
 }
 
 // checkpointsOf returns the checkpoints of one rank or all.

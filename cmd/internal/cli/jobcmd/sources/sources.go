@@ -9,7 +9,7 @@
 //
 // Contents that providers cannot read are stored on the peer: gated files of the hub, objects of a server that is not
 // on the internet, folders with more objects than a job has inputs, directories of IPFS, and its files if the gateway
-// serves no URLs to providers.
+// serves no URLs to providers. Download is the way back of what Store stored.
 package sources
 
 import (
@@ -19,6 +19,7 @@ import (
 	"io"
 	"math"
 	"os"
+	"path/filepath"
 	"slices"
 
 	"github.com/starling-network/starling/cmd/internal/cli"
@@ -107,4 +108,34 @@ func Store(ctx context.Context, c *api.Client, path string) (job.Blob, error) {
 		err = &cli.Error{Code: cli.ExitUsage, Err: err}
 	}
 	return job.Blob{CID: b.CID, Size: b.Size, Tree: b.Tree}, err
+}
+
+// Download writes a stored file of the peer to path, which must not exist, or unpacks a tree into path, which must be
+// new or empty. After an error nothing of it is left.
+func Download(ctx context.Context, c *api.Client, b job.Blob, path string) error {
+	r, err := c.GetBlob(ctx, b.CID)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	if b.Tree { // an archive is larger than the files in it, but a small entry counts for more
+		return blob.Unpack(ctx, r, path, b.Size+blob.MaxEntries*blob.EntryBytes)
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	return Save(r, path)
+}
+
+// Save writes a file that is not there. It returns fs.ErrExist if one is. After an error nothing of it is left.
+func Save(r io.Reader, path string) error {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(f, r)
+	if err = errors.Join(err, f.Close()); err != nil {
+		err = errors.Join(err, os.Remove(path))
+	}
+	return err
 }
