@@ -41,9 +41,15 @@ func (t *through) expect(ctx context.Context, bytes int64) {
 
 func (t *through) layer(ctx context.Context, d v1.Descriptor) (io.ReadCloser, error) {
 	if content := t.via.Open(ctx, t.known[d.Digest]); content != nil {
-		return content, nil
+		return limited{io.LimitReader(content, d.Size), content}, nil
 	}
 	return t.repository.layer(ctx, d)
+}
+
+// limited is content of at most a layer's size.
+type limited struct {
+	io.Reader
+	io.Closer
 }
 
 // place is a layer in a repository.
