@@ -16,8 +16,8 @@ import (
 	"github.com/starling-network/starling/p2p/blob"
 )
 
-// Obtain brings a blob into the store: from its origin, from its URLs if this peer reads any, otherwise from its peer. A
-// fellow that has it sends it instead of the origin or a URL's server. A stored blob is not transferred under the
+// Obtain brings a blob into the store: from its origin, from its URLs if this peer reads any, otherwise from its peer.
+// A fellow that has it sends it instead of the origin or a URL's server. A stored blob is not transferred under the
 // conditions of Fetch, or if it came from this origin or one of these URLs before, for any peer, and the URL is no
 // secret. Otherwise the server has to send it again, as a peer does.
 func (f *Files) Obtain(ctx context.Context, at workload.Places, c cid.Cid, max int64) error {
@@ -30,7 +30,8 @@ func (f *Files) Obtain(ctx context.Context, at workload.Places, c cid.Cid, max i
 	}
 	defer free()
 	failed := f.download(ctx, at, c, max)
-	if failed == nil || at.Origin != nil || ctx.Err() != nil || workload.NoRoom(failed) || errors.Is(failed, blob.ErrTooLarge) {
+	if failed == nil || at.Origin != nil || ctx.Err() != nil || workload.NoRoom(failed) ||
+		errors.Is(failed, blob.ErrTooLarge) {
 		return failed
 	}
 	err = f.fetch(ctx, at, c, max)
@@ -67,6 +68,7 @@ func (f *Files) admit(ctx context.Context, at workload.Places) (done func(error)
 // download brings a blob from its origin or its URLs.
 func (f *Files) download(ctx context.Context, at workload.Places, c cid.Cid, max int64) error {
 	source, holders := f.origin(at)
+	r := relay{f, source, at, c}
 	for {
 		stored := f.cfg.Blobs.Has(c)
 		if stored && f.mayRead(at.Peer, c, holders) {
@@ -77,7 +79,7 @@ func (f *Files) download(ctx context.Context, at workload.Places, c cid.Cid, max
 		}
 		var from blob.Source = source
 		if !stored {
-			from = f.beside(ctx, source, at, c)
+			from = r.source(ctx)
 		}
 		done, err := f.admit(ctx, at)
 		if err != nil {
@@ -87,7 +89,7 @@ func (f *Files) download(ctx context.Context, at workload.Places, c cid.Cid, max
 		if stored {
 			err = f.prove(ctx, source, c, max, holders)
 		} else {
-			fresh, err = f.receive(ctx, from, source, c, max, holders)
+			fresh, err = r.receive(ctx, from, max, holders)
 		}
 		if workload.NoRoom(err) {
 			done(nil) // not the buyer's doing

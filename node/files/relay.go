@@ -59,38 +59,46 @@ type origin interface {
 	swarm.Supplier
 }
 
-// beside returns the source for a blob of an origin: with fellows if one of them has the blob, or receives it soon.
-// The blob's size must be known: a fellow must not claim another.
-func (f *Files) beside(ctx context.Context, o origin, at workload.Places, c cid.Cid) blob.Source {
-	s := f.swarm(at)
-	if at.Size <= 0 || at.Size > chunks.MaxBlob || len(s.Fellows) == 0 {
-		return o
+// relay is a blob of an origin that this peer reads together with fellows.
+type relay struct {
+	f      *Files
+	origin origin
+	at     workload.Places
+	c      cid.Cid
+}
+
+// source returns the blob's source: with fellows if one of them has the blob, or receives it soon. The blob's size must
+// be known: a fellow must not claim another.
+func (r relay) source(ctx context.Context) blob.Source {
+	s := r.f.swarm(r.at)
+	if r.at.Size <= 0 || r.at.Size > chunks.MaxBlob || len(s.Fellows) == 0 {
+		return r.origin
 	}
-	who, ok := f.await(ctx, s.Fellows, c, at.Size)
+	from, ok := r.await(ctx, s.Fellows)
 	if !ok {
-		return o
+		return r.origin
 	}
-	s.Shared, s.Spare = &listed{origin: o, from: who, size: at.Size}, true
+	s.Shared, s.Spare = &listed{origin: r.origin, from: from, size: r.at.Size}, true
 	return s
 }
 
-// await waits for a fellow that has all of a blob. It returns false when this peer has to read the blob from its origin.
-// Fellows that said that the blob comes, and were late, are left alone for a while.
-func (f *Files) await(ctx context.Context, all []swarm.Supplier, c cid.Cid, size int64) (who fellow, ok bool) {
-	begun, turn := time.Now(), f.turn(all, c)
+// await waits for a fellow that has all of the blob. It returns false when this peer has to read the origin. Fellows
+// that received the blob too slowly are left alone for a while.
+func (r relay) await(ctx context.Context, all []swarm.Supplier) (from fellow, ok bool) {
+	begun, turn := time.Now(), r.turn(all)
 	for pause := askFirst; ctx.Err() == nil; pause = min(2*pause, askMost) {
-		who, coming, ok := asked(ctx, all, c, size)
+		from, coming, ok := asked(ctx, all, r.c, r.at.Size)
 		if ok {
-			return who, true
+			return from, true
 		}
 		patience := time.Duration(turn) * turnTime
-		if late := comesLeast + time.Duration(size/comesRate)*time.Second; len(coming) > 0 {
-			patience = max(patience, late)
+		if len(coming) > 0 {
+			patience = max(patience, comes(r.at.Size))
 		}
 		left := patience - time.Since(begun)
 		if left <= 0 {
 			for _, p := range coming {
-				f.fellows.lose(p)
+				r.f.fellows.lose(p)
 			}
 			break
 		}
@@ -102,13 +110,16 @@ func (f *Files) await(ctx context.Context, all []swarm.Supplier, c cid.Cid, size
 	return fellow{}, false
 }
 
-// turn returns how many of some fellows come before this peer for a blob. Each blob has another order.
-func (f *Files) turn(all []swarm.Supplier, c cid.Cid) (n int) {
+// comes is how long a fellow may take to receive a blob.
+func comes(size int64) time.Duration { return comesLeast + time.Duration(size/comesRate)*time.Second }
+
+// turn returns how many of some fellows come before this peer for the blob. Each blob has another order.
+func (r relay) turn(all []swarm.Supplier) (n int) {
 	place := func(id peer.ID) []byte {
-		h := sha256.Sum256([]byte(string(id) + c.KeyString()))
+		h := sha256.Sum256([]byte(string(id) + r.c.KeyString()))
 		return h[:]
 	}
-	own := place(f.cfg.Host.ID())
+	own := place(r.f.cfg.Host.ID())
 	for _, s := range all {
 		if p, ok := s.(fellow); ok && bytes.Compare(place(p.ID), own) < 0 {
 			n++
@@ -118,7 +129,7 @@ func (f *Files) turn(all []swarm.Supplier, c cid.Cid) (n int) {
 }
 
 // asked asks fellows whether they have a blob. It returns the first that has all of it, or those that receive it.
-func asked(ctx context.Context, all []swarm.Supplier, c cid.Cid, size int64) (who fellow, coming []peer.ID, ok bool) {
+func asked(ctx context.Context, all []swarm.Supplier, c cid.Cid, size int64) (from fellow, coming []peer.ID, ok bool) {
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
 	type answer struct {
@@ -163,7 +174,7 @@ var _ blob.Shared = (*listed)(nil)
 
 // List implements blob.Shared.
 func (l *listed) List(ctx context.Context, c cid.Cid, _ int64) (size int64, list []byte, err error) {
-	ctx, cancel := context.WithTimeout(ctx, comesLeast+time.Duration(l.size/comesRate)*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, comes(l.size))
 	defer cancel()
 	err = stream.WhileBusy(ctx, func() (err error) {
 		size, list, err = l.from.List(ctx, c, l.size)
@@ -188,14 +199,12 @@ func (l *listed) Open(ctx context.Context, c cid.Cid, offset, most int64) (io.Re
 	return l.origin.Open(ctx, c, offset, most)
 }
 
-// receive reads a blob from a source, and from its origin alone if fellows beside it were no help.
-func (f *Files) receive(
-	ctx context.Context, from blob.Source, o origin, c cid.Cid, max int64, holders []string,
-) (fresh bool, err error) {
-	fresh, err = f.cfg.Blobs.Receive(ctx, from, c, max, holders, nil)
+// receive reads the blob from a source, and from its origin alone if fellows beside it were no help.
+func (r relay) receive(ctx context.Context, from blob.Source, max int64, holders []string) (fresh bool, err error) {
+	fresh, err = r.f.cfg.Blobs.Receive(ctx, from, r.c, max, holders, nil)
 	_, shared := from.(blob.Swarm)
 	if err == nil || !shared || ctx.Err() != nil || workload.NoRoom(err) || errors.Is(err, blob.ErrTooLarge) {
 		return fresh, err
 	}
-	return f.cfg.Blobs.Receive(ctx, o, c, max, holders, nil)
+	return r.f.cfg.Blobs.Receive(ctx, r.origin, r.c, max, holders, nil)
 }

@@ -155,7 +155,9 @@ func TestAttackPoisonedLayer(t *testing.T) {
 		change func(w *team, path string) error
 		lost   bool
 	}{
-		"other bytes":  {func(_ *team, path string) error { return os.WriteFile(path, content(size + 1)[:size], 0o600) }, true},
+		"other bytes": {func(_ *team, path string) error {
+			return os.WriteFile(path, content(size + 1)[:size], 0o600)
+		}, true},
 		"a later byte": {func(_ *team, path string) error { return flip(path, size-1) }, true},
 		"too few":      {func(_ *team, path string) error { return os.Truncate(path, size/2) }, false},
 		"too many":     {func(_ *team, path string) error { return os.Truncate(path, size*2) }, false},
@@ -271,8 +273,8 @@ func (e endless) Read([]byte) (int, error) {
 	return 0, e.ctx.Err()
 }
 
-// Of a provider with an image's layers, nobody gets what the job's order does not name: other layers, layers of another
-// buyer's image, nor any after the end. A thousand keys that are no members get none either.
+// Of a provider with an image's layers, no peer gets what the job's order does not name: other layers, layers of
+// another buyer's image, nor any after the end. A thousand keys that are no members get none either.
 func TestAttackLayerOfOthers(t *testing.T) {
 	t.Parallel()
 	w := newTeam(t, 8)
@@ -303,7 +305,9 @@ func TestAttackLayerOfOthers(t *testing.T) {
 	}
 	// Another buyer's image names the same layer: its registry has to send it before its fellows get it.
 	defer w.files[first].Join(w.id(spy), []peer.ID{w.id(spy)}, []cid.Cid{own})()
-	at := workload.Places{Peer: w.id(spy), Origin: newDepot(), Size: int64(len(private)), Fellows: []peer.ID{w.id(second)}}
+	at := workload.Places{
+		Peer: w.id(spy), Origin: newDepot(), Size: int64(len(private)), Fellows: []peer.ID{w.id(second)},
+	}
 	if err := w.files[first].Obtain(t.Context(), at, own, int64(len(private))); err == nil {
 		t.Error("an image whose registry does not have its layer gets a stored file")
 	}

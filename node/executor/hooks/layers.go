@@ -2,8 +2,6 @@ package hooks
 
 import (
 	"context"
-	"encoding/hex"
-	"fmt"
 	"io"
 	"os"
 	"sync"
@@ -11,12 +9,9 @@ import (
 	"github.com/ipfs/go-cid"
 	"github.com/libp2p/go-libp2p/core/peer"
 
-	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/executor"
 	"github.com/starling-network/starling/node/runtime"
 	"github.com/starling-network/starling/node/workload"
-	"github.com/starling-network/starling/p2p/blob"
-	"github.com/starling-network/starling/p2p/stream"
 )
 
 const (
@@ -62,7 +57,7 @@ func (v *layers) Begin(ctx context.Context, all []runtime.Layer) {
 	var cids []cid.Cid
 	next := make(chan runtime.Layer, len(all))
 	for _, l := range all {
-		c, err := layerCID(l.Digest)
+		c, err := workload.LayerCID(l.Digest)
 		if err != nil || l.Size < sharedLayer {
 			continue
 		}
@@ -88,11 +83,11 @@ func (v *layers) Begin(ctx context.Context, all []runtime.Layer) {
 // bring brings a layer into the store of blobs. Its errors are found again by the one who reads it from the registry.
 func (v *layers) bring(ctx context.Context, l runtime.Layer) {
 	defer close(v.come[l.Digest])
-	c, err := layerCID(l.Digest)
+	c, err := workload.LayerCID(l.Digest)
 	if err != nil || ctx.Err() != nil {
 		return
 	}
-	at := workload.Places{Peer: v.by, Origin: registry{l}, Size: l.Size, Fellows: v.fellows}
+	at := workload.Places{Peer: v.by, Origin: workload.Layer{Layer: l}, Size: l.Size, Fellows: v.fellows}
 	_ = v.From.Obtain(ctx, at, c, l.Size)
 }
 
@@ -107,7 +102,7 @@ func (v *layers) Open(ctx context.Context, l runtime.Layer) io.ReadCloser {
 	case <-ctx.Done():
 		return nil
 	}
-	c, err := layerCID(l.Digest)
+	c, err := workload.LayerCID(l.Digest)
 	if err != nil {
 		return nil
 	}
@@ -135,46 +130,4 @@ func (Program) Exited(_ context.Context, e *executor.Execution, _ *executor.Resu
 		e.SetValue(layersKey{}, nil)
 	}
 	return nil
-}
-
-// layerCID is the name of a layer in the store of blobs.
-func layerCID(digest string) (cid.Cid, error) {
-	h, err := hex.DecodeString(digest)
-	if err != nil || len(h) != len(sign.Hash{}) {
-		return cid.Undef, fmt.Errorf("layer: digest: got %.80q, want 64 hexadecimal digits", digest)
-	}
-	return workload.CIDOf(sign.Hash(h))
-}
-
-// registry is a layer in its registry, as a place of a blob.
-type registry struct{ runtime.Layer }
-
-var _ workload.Origin = registry{}
-
-// Name implements workload.Origin.
-func (r registry) Name() string { return r.From.Name() }
-
-// Open implements blob.Source.
-func (r registry) Open(ctx context.Context, _ cid.Cid, offset, most int64) (io.ReadCloser, int64, error) {
-	switch {
-	case r.Size > most:
-		return nil, 0, fmt.Errorf("%w: %d bytes, at most %d", blob.ErrTooLarge, r.Size, most)
-	case offset > r.Size:
-		return nil, 0, fmt.Errorf("%w: offset %d of %d", blob.ErrDigest, offset, r.Size)
-	}
-	body, err := r.From.Read(ctx, offset, r.Size-offset)
-	return body, r.Size, err
-}
-
-// Part implements swarm.Supplier.
-func (r registry) Part(ctx context.Context, _ cid.Cid, _, offset int64, into []byte) ([]byte, error) {
-	body, err := r.From.Read(ctx, offset, int64(len(into)))
-	if err != nil {
-		return nil, err
-	}
-	defer body.Close()
-	if _, err := io.ReadFull(body, into); err != nil {
-		return nil, fmt.Errorf("%w: %w", stream.ErrUnreachable, err)
-	}
-	return nil, nil
 }
