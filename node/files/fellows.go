@@ -20,17 +20,18 @@ type fellows struct {
 
 	mu   sync.Mutex
 	may  map[grant]map[string]int // uses of a right, by the buyer's holder
-	lost map[peer.ID]time.Time    // when they were not reached last
+	uses map[string]int           // of all rights to a file
+	lost map[peer.ID]time.Time    // when they were not reached, or no help, last
 }
 
-// lostFor is how long a fellow that was not reached is not asked again.
+// lostFor is how long a fellow that was not reached, or was no help with a file, is not asked again.
 const lostFor = time.Minute
 
 var _ blob.Fellows = (*fellows)(nil)
 
 func newFellows(places int) *fellows {
 	return &fellows{places: make(chan struct{}, max(places, 0)), may: map[grant]map[string]int{},
-		lost: map[peer.ID]time.Time{}}
+		uses: map[string]int{}, lost: map[peer.ID]time.Time{}}
 }
 
 // Join lets the fellows of a buyer's execution read its files here, until leave is called. They get none that the buyer
@@ -47,6 +48,7 @@ func (f *Files) Join(buyer peer.ID, peers []peer.ID, all []cid.Cid) (leave func(
 				x.may[g] = map[string]int{}
 			}
 			x.may[g][holder]++
+			x.uses[g.cid]++
 			given = append(given, g)
 		}
 	}
@@ -54,6 +56,9 @@ func (f *Files) Join(buyer peer.ID, peers []peer.ID, all []cid.Cid) (leave func(
 		x.mu.Lock()
 		defer x.mu.Unlock()
 		for _, g := range given {
+			if x.uses[g.cid]--; x.uses[g.cid] == 0 {
+				delete(x.uses, g.cid)
+			}
 			if x.may[g][holder]--; x.may[g][holder] == 0 {
 				delete(x.may[g], holder)
 			}
@@ -74,7 +79,14 @@ func (f *fellows) Of(p peer.ID, c cid.Cid) (holders []string) {
 	return holders
 }
 
-// lose notes that a peer cannot be reached.
+// need reports whether a peer may read a blob.
+func (f *fellows) need(c cid.Cid) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.uses[c.KeyString()] > 0
+}
+
+// lose notes that a peer cannot be reached, or is no help.
 func (f *fellows) lose(p peer.ID) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -82,7 +94,7 @@ func (f *fellows) lose(p peer.ID) {
 	f.lost[p] = time.Now()
 }
 
-// isLost reports whether a peer could not be reached a short time ago.
+// isLost reports whether lose was called for a peer a short time ago.
 func (f *fellows) isLost(p peer.ID) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()

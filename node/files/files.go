@@ -159,7 +159,7 @@ func (f *Files) Free(all []cid.Cid) (bytes int64, err error) {
 	}
 	for _, c := range all {
 		size, err := f.cfg.Blobs.Size(c)
-		if err != nil || stay[c] || f.jobs.Uses(c) {
+		if err != nil || stay[c] || f.jobs.Uses(c) || f.fellows.need(c) {
 			continue // it went before, or is needed
 		}
 		if err := f.cfg.Blobs.Remove(c); err != nil {

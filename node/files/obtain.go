@@ -16,11 +16,12 @@ import (
 	"github.com/starling-network/starling/p2p/blob"
 )
 
-// Obtain brings a blob into the store: from its URLs if this peer reads any, otherwise from its peer. A stored blob is
-// not transferred under the conditions of Fetch, or if it came from one of these URLs before, for any peer, and the URL
-// is no secret. Otherwise the URL's server has to send it again, as a peer does.
+// Obtain brings a blob into the store: from its origin, from its URLs if this peer reads any, otherwise from its peer.
+// A fellow that has it sends it instead of the origin or a URL's server. A stored blob is not transferred under the
+// conditions of Fetch, or if it came from this origin or one of these URLs before, for any peer, and the URL is no
+// secret. Otherwise the server has to send it again, as a peer does.
 func (f *Files) Obtain(ctx context.Context, at workload.Places, c cid.Cid, max int64) error {
-	if len(at.URLs) == 0 || f.cfg.Web == nil {
+	if at.Origin == nil && (len(at.URLs) == 0 || f.cfg.Web == nil) {
 		return f.fetch(ctx, at, c, max)
 	}
 	free, err := f.flights.enter(ctx, flight{at.Peer, c.KeyString()})
@@ -29,7 +30,8 @@ func (f *Files) Obtain(ctx context.Context, at workload.Places, c cid.Cid, max i
 	}
 	defer free()
 	failed := f.download(ctx, at, c, max)
-	if failed == nil || ctx.Err() != nil || workload.NoRoom(failed) || errors.Is(failed, blob.ErrTooLarge) {
+	if failed == nil || at.Origin != nil || ctx.Err() != nil || workload.NoRoom(failed) ||
+		errors.Is(failed, blob.ErrTooLarge) {
 		return failed
 	}
 	err = f.fetch(ctx, at, c, max)
@@ -40,15 +42,33 @@ func (f *Files) Obtain(ctx context.Context, at workload.Places, c cid.Cid, max i
 	return errors.Join(failed, err)
 }
 
-// download brings a blob from its URLs.
-func (f *Files) download(ctx context.Context, at workload.Places, c cid.Cid, max int64) error {
-	holders := []string{peerHolder(at.Peer)}
+// origin returns the place of a blob that is no peer, and the holders of what comes from it: the peer, and the places
+// that are no secret.
+func (f *Files) origin(at workload.Places) (o origin, holders []string) {
+	holders = []string{peerHolder(at.Peer)}
+	if at.Origin != nil {
+		return at.Origin, append(holders, urlHolder(at.Origin.Name()))
+	}
 	for _, u := range at.URLs {
 		if !web.Signed(u) {
 			holders = append(holders, urlHolder(u))
 		}
 	}
-	source := f.cfg.Web.File(at.URLs, at.Size)
+	return site{f.cfg.Web.File(at.URLs, at.Size)}, holders
+}
+
+// admit waits until a download may begin. The returned function is called with its error.
+func (f *Files) admit(ctx context.Context, at workload.Places) (done func(error), err error) {
+	if at.Origin != nil {
+		return func(error) {}, nil
+	}
+	return f.cfg.Web.Admit(ctx, at.Peer.String())
+}
+
+// download brings a blob from its origin or its URLs.
+func (f *Files) download(ctx context.Context, at workload.Places, c cid.Cid, max int64) error {
+	source, holders := f.origin(at)
+	r := relay{f, source, at, c}
 	for {
 		stored := f.cfg.Blobs.Has(c)
 		if stored && f.mayRead(at.Peer, c, holders) {
@@ -57,7 +77,11 @@ func (f *Files) download(ctx context.Context, at workload.Places, c cid.Cid, max
 			}
 			return f.cfg.Blobs.Bring(c, holders[0])
 		}
-		done, err := f.cfg.Web.Admit(ctx, at.Peer.String())
+		var from blob.Source = source
+		if !stored {
+			from = r.source(ctx)
+		}
+		done, err := f.admit(ctx, at)
 		if err != nil {
 			return err
 		}
@@ -65,14 +89,14 @@ func (f *Files) download(ctx context.Context, at workload.Places, c cid.Cid, max
 		if stored {
 			err = f.prove(ctx, source, c, max, holders)
 		} else {
-			fresh, err = f.cfg.Blobs.Receive(ctx, source, c, max, holders, nil)
+			fresh, err = r.receive(ctx, from, max, holders)
 		}
 		if workload.NoRoom(err) {
 			done(nil) // not the buyer's doing
 		} else {
 			done(err)
 		}
-		if errors.Is(err, blob.ErrDigest) {
+		if errors.Is(err, blob.ErrDigest) && at.Origin == nil {
 			return &web.Failure{Class: web.ErrAbsent, URL: web.Public(at.URLs[0]), Cause: err,
 				Advice: "SHA-256 mismatch: want " + digest(c)}
 		}

@@ -358,7 +358,8 @@ type Workload struct {
 	// Of a volume: the key that signs the leases of the programs that may mount it; empty: the key that signed its own lease.
 	VolumeOwner []byte `protobuf:"bytes,24,opt,name=volume_owner,json=volumeOwner,proto3" json:"volume_owner,omitempty"`
 	// Keys of providers of the job's other ranks, 32 bytes each, at most 8. From its start to its end they may read the
-	// program, the image_parts and the inputs that are not its own, as far as the buyer brought them here.
+	// program, the image_parts, the layers of an image that needs no credentials, and the inputs that are not its own, as
+	// far as they came here for this buyer.
 	Fellows [][]byte `protobuf:"bytes,28,rep,name=fellows,proto3" json:"fellows,omitempty"`
 	// Optional; it has no other files in it. The one to continue from comes as an input at its path, a tree.
 	Checkpoint    *Checkpoint `protobuf:"bytes,25,opt,name=checkpoint,proto3" json:"checkpoint,omitempty"`

@@ -23,6 +23,7 @@ import (
 	"github.com/starling-network/starling/node/runtime"
 	"github.com/starling-network/starling/node/runtime/volume"
 	"github.com/starling-network/starling/p2p/blob"
+	"github.com/starling-network/starling/p2p/blob/swarm"
 )
 
 // ErrWorkload means that a workload breaks a rule; its text goes to the buyer.
@@ -67,9 +68,18 @@ type Blobs interface {
 // Places are the places where a blob can be read.
 type Places struct {
 	Peer    peer.ID
+	Origin  Origin    // instead of URLs and the peer; optional
 	URLs    []string  // tried before the peer
 	Size    int64     // that its buyer declares; 0 if it is not known
 	Fellows []peer.ID // may have parts of it
+}
+
+// Origin is a place of a blob that is no peer.
+type Origin interface {
+	blob.Source
+	swarm.Supplier
+	// Name names the place. Who names it may read the blob there.
+	Name() string
 }
 
 // Fetcher brings a blob of at most max bytes from one of its places into the store.
@@ -161,7 +171,11 @@ func (s Stage) Prepare(
 		if err != nil {
 			return nil, err
 		}
-		if err := fetch(ctx, At(from, w, in.Blob), c, left); err != nil {
+		at := At(from, w, in.Blob)
+		if in.Own {
+			at.Fellows = nil
+		}
+		if err := fetch(ctx, at, c, left); err != nil {
 			return nil, fmt.Errorf("fetching input %s: %w", in.Path, err)
 		}
 		size, err := sizeOf(blobs, c) // the buyer's figure proves nothing

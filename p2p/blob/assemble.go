@@ -31,6 +31,8 @@ type Swarm struct {
 	Shared
 	Fellows []swarm.Supplier
 	Turn    int // this receiver's place among itself and the fellows, from 0; each has another
+	// Spare means that the source is costly: it is asked for what fellows have only while they are slow.
+	Spare bool
 }
 
 // List implements Shared.
@@ -171,7 +173,7 @@ func (a *assembly) run(ctx context.Context, from Swarm) (err error) {
 	a.tell()
 	err = swarm.Receive(ctx, swarm.Order{
 		CID: a.c, List: l, File: f, Have: a.arrival.now().have, Source: from.Shared, Fellows: from.Fellows,
-		Turn: from.Turn, Came: a.came,
+		Turn: from.Turn, Spare: from.Spare, Came: a.came,
 	})
 	got, serr := a.sum.end()
 	switch {

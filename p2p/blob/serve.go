@@ -8,6 +8,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"slices"
 
 	"github.com/ipfs/go-cid"
 	"github.com/libp2p/go-libp2p/core/host"
@@ -82,10 +83,10 @@ func (v *server) answer(
 		}
 		return sent(f, nil, req)
 	}
-	if v.fellows == nil || req.GetList() { // a fellow believes the list of nobody but the blob's source
+	if v.fellows == nil {
 		return nil, nil, 0, refusal(ErrNotFound)
 	}
-	return v.share(from, c, req)
+	return v.share(ctx, from, c, req)
 }
 
 // refusal returns the answer to a request that the store cannot serve.
@@ -109,9 +110,18 @@ func (v *server) list(ctx context.Context, c cid.Cid) (*blobpb.Head, io.ReadClos
 	return &blobpb.Head{Size: uint64(l.Blob)}, io.NopCloser(bytes.NewReader(data)), int64(len(data)), nil
 }
 
-// share answers a fellow.
-func (v *server) share(from peer.ID, c cid.Cid, req *blobpb.Request) (*blobpb.Head, io.ReadCloser, int64, error) {
-	f, here, err := openFor(v.s, c, v.fellows.Of(from, c))
+// share answers a fellow. It sends the chunk list of whole blobs only.
+func (v *server) share(
+	ctx context.Context, from peer.ID, c cid.Cid, req *blobpb.Request,
+) (*blobpb.Head, io.ReadCloser, int64, error) {
+	holders := v.fellows.Of(from, c)
+	if req.GetList() {
+		if !slices.ContainsFunc(holders, func(h string) bool { return v.s.Brought(c, h) }) {
+			return nil, nil, 0, refusal(ErrNotFound)
+		}
+		return v.list(ctx, c)
+	}
+	f, here, err := openFor(v.s, c, holders)
 	if err != nil {
 		return nil, nil, 0, refusal(err)
 	}

@@ -221,8 +221,8 @@ func TestAttackChunksOnTheWire(t *testing.T) {
 	}
 }
 
-// A fellow reads a blob only if its holder brought it, whatever blobs are there, and gets no list. It learns nothing
-// else: all refusals are the same.
+// A fellow reads a blob or its list only if its holder brought it, whatever blobs are there. It learns nothing else: all
+// refusals are the same.
 func TestAttackForeignBlob(t *testing.T) {
 	t.Parallel()
 	s := opened(t, 1<<30)
@@ -265,6 +265,11 @@ func TestAttackForeignBlob(t *testing.T) {
 		t.Fatalf("%d bytes, %v", n, err)
 	}
 	body.Close()
+	_, body, n, err = v.answer(t.Context(), "f", &blobpb.Request{Cid: c.Bytes(), Part: &blobpb.Request_List{List: true}})
+	if err != nil || n != 2*32 {
+		t.Fatalf("its list: %d bytes, %v", n, err)
+	}
+	body.Close()
 }
 
 // Of a blob that is still coming, a fellow gets the chunks that were verified, and not a byte more.
@@ -302,7 +307,109 @@ func TestAttackUnverifiedBytes(t *testing.T) {
 			body.Close()
 		}
 	}
-	if _, _, _, err := v.answer(t.Context(), "f", &blobpb.Request{Cid: c.Bytes()}); err == nil {
-		t.Error("the whole was sent")
+	for name, req := range map[string]*blobpb.Request{
+		"whole": {Cid: c.Bytes()}, "list": {Cid: c.Bytes(), Part: &blobpb.Request_List{List: true}},
+	} {
+		if _, _, _, err := v.answer(t.Context(), "f", req); err == nil {
+			t.Errorf("the %s was sent", name)
+		}
+	}
+}
+
+// A fellow sees that a blob comes that is verified at its end, and gets none of it before.
+func TestAttackUnverifiedStream(t *testing.T) {
+	t.Parallel()
+	s := opened(t, 1<<30)
+	data := noise(3 * mib)
+	c := Sum(data)
+	v := &server{s, func(peer.ID, cid.Cid) bool { return false }, &helpers{holder: "job", peers: []peer.ID{"f"}}}
+	ask := func(part *blobpb.Request_Length) (*blobpb.Head, error) {
+		head, body, _, err := v.answer(t.Context(), "f", &blobpb.Request{Cid: c.Bytes(), Part: part})
+		if body != nil {
+			body.Close()
+		}
+		return head, err
+	}
+	half := halfway{data, func() {
+		head, err := ask(&blobpb.Request_Length{})
+		if err != nil || head.Size != 3*mib || !bytes.Equal(head.Chunks, []byte{0}) {
+			t.Errorf("on its way: %v, %v", head, err)
+		}
+		if _, err := ask(&blobpb.Request_Length{Length: 1}); err == nil {
+			t.Error("a byte was sent")
+		}
+	}}
+	if _, err := s.Receive(t.Context(), half, c, 1<<30, []string{"job"}, nil); err != nil {
+		t.Fatal(err)
+	}
+	if head, err := ask(&blobpb.Request_Length{Length: 1}); err != nil || head.Chunks != nil {
+		t.Errorf("afterwards: %v, %v", head, err)
+	}
+}
+
+// halfway is a source that calls a function after half of its data.
+type halfway struct {
+	data []byte
+	then func()
+}
+
+func (h halfway) Open(context.Context, cid.Cid, int64, int64) (io.ReadCloser, int64, error) {
+	rest := &late{r: bytes.NewReader(h.data[len(h.data)/2:]), then: sync.OnceFunc(h.then)}
+	return io.NopCloser(io.MultiReader(bytes.NewReader(h.data[:len(h.data)/2]), rest)), int64(len(h.data)), nil
+}
+
+// late is a reader that calls a function first.
+type late struct {
+	r    io.Reader
+	then func()
+}
+
+func (l *late) Read(p []byte) (int, error) {
+	l.then()
+	return l.r.Read(p)
+}
+
+// A spared source is asked for what no fellow has. Fellows that stall, refuse, or are slow cost a known time.
+func TestAttackSparedSource(t *testing.T) {
+	t.Parallel()
+	const n = 40
+	data := noise(n * mib)
+	paced := func(data []byte, each time.Duration) *origin {
+		return &origin{data: data, part: func(ctx context.Context, offset int64, into []byte) error {
+			select {
+			case <-time.After(each):
+			case <-ctx.Done():
+			}
+			copy(into, data[offset:])
+			return ctx.Err()
+		}}
+	}
+	half := chunks.New(n)
+	for i := range n / 2 {
+		half.Add(2 * i)
+	}
+	halved, empty := paced(data, 20*time.Millisecond), paced(data, time.Hour)
+	halved.has, empty.has = half, chunks.New(n)
+	for name, test := range map[string]struct {
+		fellow   *origin
+		from, to int           // chunks from the source
+		within   time.Duration // the source needs 10 ms for a chunk
+	}{
+		"has all":  {paced(data, 20*time.Millisecond), 0, 0, time.Second},
+		"has half": {halved, n / 2, n / 2, 5 * time.Second},
+		"stalls":   {paced(data, time.Hour), n, n, 8 * time.Second},
+		"lies":     {paced(noise(n*mib-1), time.Millisecond), n, n, 3 * time.Second},
+		"is slow":  {paced(data, 1900*time.Millisecond), n / 2, n - 6, 14 * time.Second},
+		"has none": {empty, n, n, 3 * time.Second},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			source := paced(data, 10*time.Millisecond)
+			begun := time.Now()
+			receives(t, opened(t, 1<<30), Swarm{Shared: source, Fellows: []swarm.Supplier{test.fellow}, Spare: true}, Sum(data), data)
+			took, got := time.Since(begun), len(source.chunks())
+			if got < test.from || got > test.to || took > test.within || source.opened {
+				t.Errorf("a fellow that %s: %d chunks of the source in %v, want %d to %d within %v", name, got, took, test.from, test.to, test.within)
+			}
+		})
 	}
 }

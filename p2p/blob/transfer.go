@@ -13,6 +13,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/host"
 	"github.com/libp2p/go-libp2p/core/peer"
 
+	"github.com/starling-network/starling/p2p/blob/chunks"
 	"github.com/starling-network/starling/p2p/blob/pour"
 	"github.com/starling-network/starling/p2p/stream"
 )
@@ -43,10 +44,10 @@ func (s *Store) Receive(
 			done, err := gather(ctx, s, from, c, max, holders, progress)
 			if !done {
 				var resumed bool
-				resumed, err = s.fetch(ctx, from, c, max, progress)
+				resumed, err = s.fetch(ctx, from, c, max, holders, progress)
 				if errors.Is(err, ErrDigest) && resumed {
 					// The first part may be false, from another source: retry from the beginning.
-					_, err = s.fetch(ctx, from, c, max, progress)
+					_, err = s.fetch(ctx, from, c, max, holders, progress)
 				}
 			}
 			for _, h := range holders {
@@ -158,9 +159,10 @@ func (s *Store) exclusively(ctx context.Context, c cid.Cid, f func() error) erro
 	}
 }
 
-// fetch is one attempt; it reports whether it began with bytes of an earlier one.
+// fetch is one attempt; it reports whether it began with bytes of an earlier one. Fellows of the holders see that the
+// blob comes, and get none of its bytes: these are verified at the end.
 func (s *Store) fetch(
-	ctx context.Context, from Source, c cid.Cid, max int64, progress func(done, total int64),
+	ctx context.Context, from Source, c cid.Cid, max int64, holders []string, progress func(done, total int64),
 ) (resumed bool, err error) {
 	f, err := openPartial(s, c)
 	if err != nil {
@@ -183,6 +185,10 @@ func (s *Store) fetch(
 	defer body.Close()
 	if size > max {
 		return have > 0, errors.Join(fmt.Errorf("%w: %d bytes, at most %d", ErrTooLarge, size, max), os.Remove(path))
+	}
+	if size > 0 && size <= chunks.MaxBlob && len(holders) > 0 {
+		a := &arrival{size: size, holders: holders, have: chunks.New(chunks.Count(size))}
+		defer s.arriving.announce(c, a)()
 	}
 	in := &incoming{ctx: ctx, s: s, from: body, have: have, size: size, max: max, progress: progress}
 	total, err := in.receive(f, sum)

@@ -22,6 +22,10 @@ type engine struct {
 	*runtimetest.Fake
 	dir string // directory of the modules that represent images
 
+	registry *Registry // has the layers of images; if nil, they have none
+	// spoil changes the layers of a provider that lies, instead of reading them; optional.
+	spoil func(ctx context.Context, via runtime.Via, l runtime.Layer)
+
 	mu   sync.Mutex
 	kept map[string]runtime.ShelvedImage // by ID, which is the image's name
 }
@@ -30,6 +34,7 @@ var (
 	_ runtime.Runtime = (*engine)(nil)
 	_ runtime.Images  = (*engine)(nil)
 	_ runtime.Shelver = (*engine)(nil)
+	_ runtime.Sharer  = (*engine)(nil)
 )
 
 // image returns the reference of a program's image.

@@ -54,6 +54,8 @@ type Options struct {
 	Limits map[int]string
 	// GPUs of each provider, by number; the default is none.
 	GPUs map[int]gpu.Source
+	// Registry has the layers of all images; if nil, they have none.
+	Registry *Registry
 	// Hardware is the device that answers audits for a unit of each provider, by number; the default is the processor.
 	Hardware map[int]Hardware
 	// Masks is the total number of canaries; 0 disables them.
@@ -284,7 +286,8 @@ func (n *Net) add(i int, home string) {
 		programs = forged
 	}
 	p := newPeer(n, i, seed, home, programs)
-	p.Engine = &engine{Fake: runtimetest.NewFake("docker", n.opts.Programs), dir: filepath.Join(home, "images")}
+	p.Engine = &engine{Fake: runtimetest.NewFake("docker", n.opts.Programs), dir: filepath.Join(home, "images"),
+		registry: n.opts.Registry}
 	if p.Blobs, err = blob.OpenStore(filepath.Join(home, "blobs"), 1<<30); err != nil {
 		n.t.Fatal(err)
 	}

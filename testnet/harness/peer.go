@@ -129,7 +129,8 @@ func (p *Peer) Kill() {
 		<-p.done
 		p.cancel = nil
 	}
-	p.Fake, p.Engine = p.Fake.Restart(), &engine{Fake: p.Engine.Fake.Restart(), dir: p.Engine.dir}
+	p.Fake, p.Engine = p.Fake.Restart(), &engine{Fake: p.Engine.Fake.Restart(), dir: p.Engine.dir,
+		registry: p.Engine.registry}
 }
 
 // Restart starts a killed or stopped peer on its old state.

@@ -20,7 +20,10 @@ type Program struct {
 	From  executor.Files
 }
 
-var _ executor.Prestart = Program{}
+var (
+	_ executor.Prestart = Program{}
+	_ executor.Exit     = Program{}
+)
 
 // Prestart implements executor.Prestart.
 func (p Program) Prestart(ctx context.Context, e *executor.Execution, l *executor.Launch) error {
@@ -31,9 +34,7 @@ func (p Program) Prestart(ctx context.Context, e *executor.Execution, l *executo
 		return p.load(ctx, e, l, digest)
 	}
 	if images, ok := l.Runtime.(runtime.Images); ok {
-		e.Say("pulling " + e.Work.Image)
-		l.Spec.Image = e.Work.Image
-		return images.Pull(ctx, e.Work.Image, l.Auth, e.Progress) // its errors name the image
+		return p.pull(ctx, e, l, images)
 	}
 	id, err := workload.CID(e.Work.Module)
 	if err != nil {

@@ -53,6 +53,7 @@ var (
 	_ runtime.Images   = (*Runtime)(nil)
 	_ runtime.Loader   = (*Runtime)(nil)
 	_ runtime.Prober   = (*Runtime)(nil)
+	_ runtime.Sharer   = (*Runtime)(nil)
 	_ runtime.Volumer  = (*Runtime)(nil)
 	_ runtime.Shelver  = (*Runtime)(nil)
 
@@ -229,6 +230,13 @@ func (r *Runtime) Pull(
 	ctx context.Context, ref string, auth *runtime.RegistryAuth, progress func(done, total int64),
 ) error {
 	return r.images.Pull(ctx, ref, auth, progress)
+}
+
+// PullVia is Pull without credentials, with the layers through via.
+func (r *Runtime) PullVia(
+	ctx context.Context, ref string, via runtime.Via, progress func(done, total int64),
+) error {
+	return r.images.PullVia(ctx, ref, via, progress)
 }
 
 // Load gives a pushed image to the engine, of its parts.

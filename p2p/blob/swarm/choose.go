@@ -12,7 +12,7 @@ import (
 func (g *gathering) ask(ctx context.Context, now time.Time) (wait time.Duration) {
 	wait = pollMost
 	for _, p := range g.sources {
-		for !p.gone && p.out < p.width && !now.Before(p.after) && g.room() {
+		for !p.gone && p.out < g.width(p) && !now.Before(p.after) && g.room() {
 			i := g.pick(p, now)
 			if i < 0 {
 				break
@@ -22,7 +22,15 @@ func (g *gathering) ask(ctx context.Context, now time.Time) (wait time.Duration)
 		if p.gone || p.out > 0 {
 			continue
 		}
-		if p != g.sources[0] && !now.Before(p.poll) && !now.Before(p.after) {
+		if p == g.sources[0] { // nothing can be asked of it before a result comes, or its rest or its sparing ends
+			for _, rest := range []time.Duration{p.after.Sub(now), g.begun.Add(spareTime).Sub(now)} {
+				if rest > 0 {
+					wait = min(wait, rest)
+				}
+			}
+			continue
+		}
+		if !now.Before(p.poll) && !now.Before(p.after) {
 			g.send(ctx, p, -1, now)
 			continue
 		}
@@ -32,6 +40,23 @@ func (g *gathering) ask(ctx context.Context, now time.Time) (wait time.Duration)
 		wait = min(wait, max(g.slow()/4, time.Millisecond))
 	}
 	return wait
+}
+
+// width returns how many requests a supplier may have at a time.
+func (g *gathering) width(p *supplier) int {
+	if p == g.sources[0] && g.Spare && slices.ContainsFunc(g.sources[1:], func(f *supplier) bool { return !f.gone }) {
+		return 1
+	}
+	return p.width
+}
+
+// spares reports whether the source is not asked for a missing chunk yet. In the beginning it is not known which chunks
+// its fellows have.
+func (g *gathering) spares(i int, now time.Time) bool {
+	since := now.Sub(g.begun)
+	return g.Spare && since < spareTime && slices.ContainsFunc(g.sources[1:], func(p *supplier) bool {
+		return !p.gone && (p.has.Has(i) || p.has == nil && since < slowLeast)
+	})
 }
 
 // room reports whether another chunk may be in memory.
@@ -48,7 +73,7 @@ func (g *gathering) room() bool {
 func (g *gathering) pick(p *supplier, now time.Time) int {
 	at := -1
 	for k, i := range g.missing {
-		if !p.has.Has(i) {
+		if !p.has.Has(i) || p == g.sources[0] && g.spares(i, now) {
 			continue
 		}
 		if at < 0 {

@@ -29,6 +29,9 @@ const (
 	// slowLeast is the least time after which a chunk is asked of a second peer. slowTimes is the same as a multiple of
 	// the usual time of a chunk.
 	slowLeast, slowTimes = 2 * time.Second, 4
+	// spareTime is how long a spared source is asked only for chunks that are late, or that no fellow has. Then it is
+	// asked for one chunk at a time: slow fellows delay a blob by no more than this.
+	spareTime = 10 * time.Second
 	// maxFaults is how often a fellow may fail or be overtaken by another peer. It is not asked again then.
 	maxFaults = 3
 )
@@ -59,7 +62,8 @@ type Order struct {
 
 	Source  Supplier
 	Fellows []Supplier
-	Turn    int // this receiver's place among itself and its fellows, from 0; each has another
+	Turn    int  // this receiver's place among itself and its fellows, from 0; each has another
+	Spare   bool // the source is asked for what fellows have only while they are slow
 
 	// Came is called from the goroutine of Receive for each new chunk in the file. Its error ends Receive.
 	Came func(i int) error
@@ -69,6 +73,7 @@ type Order struct {
 type gathering struct {
 	Order
 	sources []*supplier // the first is the blob's source
+	begun   time.Time
 	have    chunks.Set
 	missing []int // chunks that nobody was asked for, in the order of turns
 	asked   map[int][]*request
@@ -110,7 +115,8 @@ type request struct {
 // if the source contradicts the list, the source's error if it fails and no fellow has the rest, and Came's.
 func Receive(ctx context.Context, o Order) error {
 	n := len(o.List.Sums)
-	g := &gathering{Order: o, have: o.Have.Clone(), asked: map[int][]*request{}, results: make(chan *request)}
+	g := &gathering{Order: o, have: o.Have.Clone(), asked: map[int][]*request{}, results: make(chan *request),
+		begun: time.Now()}
 	source := &supplier{Supplier: o.Source, width: fromSource, pause: pollLeast, has: chunks.All(n)}
 	g.sources = append(g.sources, source)
 	for _, p := range o.Fellows {

@@ -59,7 +59,7 @@ func (i *Image) writeLayers(
 			sizes[l.Digest], total = -1, total+l.Size
 		}
 	}
-	i.source.expect(total)
+	i.source.expect(ctx, total)
 	done := int64(0)
 	tell := func(n int64) {
 		if done += n; progress != nil {

@@ -30,7 +30,8 @@ type blob struct {
 	ctx    context.Context
 	client *http.Client
 	url    string
-	size   int64
+	size   int64 // the end, in the blob
+	part   bool  // these are not all bytes of the blob
 
 	at     int64
 	breaks int
@@ -39,9 +40,12 @@ type blob struct {
 }
 
 func (r *repository) blob(ctx context.Context, d v1.Descriptor) *blob {
+	return &blob{ctx: ctx, client: r.client, url: r.url(d), size: d.Size}
+}
+
+func (r *repository) url(d v1.Descriptor) string {
 	n := r.name
-	url := fmt.Sprintf("%s://%s/v2/%s/blobs/%s", n.Scheme(), n.RegistryStr(), n.RepositoryStr(), d.Digest)
-	return &blob{ctx: ctx, client: r.client, url: url, size: d.Size}
+	return fmt.Sprintf("%s://%s/v2/%s/blobs/%s", n.Scheme(), n.RegistryStr(), n.RepositoryStr(), d.Digest)
 }
 
 func (b *blob) Read(p []byte) (int, error) {
@@ -102,7 +106,7 @@ func (b *blob) open() error {
 		return err
 	}
 	want := []int{http.StatusOK}
-	if b.at > 0 {
+	if b.at > 0 || b.part {
 		req.Header.Set("Range", fmt.Sprintf("bytes=%d-%d", b.at, b.size-1))
 		want = []int{http.StatusPartialContent}
 	}

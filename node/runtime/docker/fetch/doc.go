@@ -21,5 +21,7 @@
 // The files of a pushed image (OpenParts) pass the same checks. They must be exactly the files of its manifest, with
 // their sizes.
 //
+// The layers of an image of a registry may come through another source too (Via). Their digests decide then as well.
+//
 // A buyer's peer uses the same rules to get the digest of a tag (Resolve): its API's users may name any registry too.
 package fetch

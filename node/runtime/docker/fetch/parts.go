@@ -79,7 +79,7 @@ func OpenParts(ctx context.Context, ref string, parts runtime.Parts, limit int64
 // opened are the parts of a pushed image, as a source.
 type opened struct{ runtime.Parts }
 
-func (opened) expect(int64) {}
+func (opened) expect(context.Context, int64) {}
 
 func (opened) close() {}
 

@@ -12,7 +12,7 @@ import (
 // source is the place of an image's layers.
 type source interface {
 	// expect is called before the first layer is opened, with the packed size of all.
-	expect(bytes int64)
+	expect(ctx context.Context, bytes int64)
 	// layer opens a layer. Its content may be another one than the digest's; it has at most the descriptor's size.
 	layer(ctx context.Context, d v1.Descriptor) (io.ReadCloser, error)
 	// failed returns the error to report for an error of layer or of its reader.
@@ -27,7 +27,7 @@ type repository struct {
 	client  *http.Client
 }
 
-func (r *repository) expect(bytes int64) { r.guarded.left.Add(bytes) }
+func (r *repository) expect(_ context.Context, bytes int64) { r.guarded.left.Add(bytes) }
 
 func (r *repository) layer(ctx context.Context, d v1.Descriptor) (io.ReadCloser, error) {
 	return r.blob(ctx, d), nil

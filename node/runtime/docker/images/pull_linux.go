@@ -31,6 +31,19 @@ func (m *Images) Pull(
 	})
 }
 
+// PullVia is Pull without credentials, with the layers through via.
+func (m *Images) PullVia(
+	ctx context.Context, ref string, via runtime.Via, progress func(done, total int64),
+) error {
+	return m.bring(ctx, ref, progress, true, func(ctx context.Context, name string) (*fetch.Image, error) {
+		i, err := m.fetch.Open(ctx, name, nil, m.engine.Platform, m.max)
+		if err == nil {
+			i.Via(via)
+		}
+		return i, err
+	})
+}
+
 // Load gives a pushed image to the engine as Pull does, with the bytes of its parts.
 func (m *Images) Load(
 	ctx context.Context, ref string, parts runtime.Parts, progress func(done, total int64),
