@@ -5,6 +5,7 @@ import (
 
 	"github.com/starling-network/starling/cmd/internal/cli"
 	"github.com/starling-network/starling/cmd/internal/cli/jobcmd/checkpointcmd"
+	"github.com/starling-network/starling/cmd/internal/cli/jobcmd/copiescmd"
 	"github.com/starling-network/starling/node/api"
 	"github.com/starling-network/starling/node/api/route"
 	"github.com/starling-network/starling/node/buyer/record"
@@ -13,7 +14,7 @@ import (
 // Control makes the commands below `starling job` that control a running job.
 func Control(a *cli.App) []*cobra.Command {
 	return []*cobra.Command{newExtend(a), newPause(a), newResume(a), newPortForward(a), newProbe(a),
-		checkpointcmd.New(a)}
+		checkpointcmd.New(a), copiescmd.New(a)}
 }
 
 func newPause(a *cli.App) *cobra.Command {
