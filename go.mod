@@ -3,6 +3,7 @@ module github.com/starling-network/starling
 go 1.26.0
 
 require (
+	filippo.io/age v1.2.1
 	github.com/NVIDIA/go-nvml v0.13.3-1
 	github.com/cockroachdb/datadriven v1.0.3
 	github.com/ebitengine/purego v0.11.3
@@ -75,7 +76,7 @@ require (
 
 require (
 	filippo.io/bigmod v0.1.1-0.20260103110540-f8a47775ebe5 // indirect
-	filippo.io/edwards25519 v1.0.0-rc.1
+	filippo.io/edwards25519 v1.1.0
 	filippo.io/keygen v1.0.0 // indirect
 	github.com/andres-erbsen/clock v0.0.0-20160526145045-9e14626cd129 // indirect
 	github.com/benbjohnson/clock v1.3.5 // indirect

@@ -9,8 +9,8 @@ import (
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/node/api"
+	"github.com/starling-network/starling/node/auditing"
 	"github.com/starling-network/starling/node/service"
-	auditrules "github.com/starling-network/starling/verify/audit"
 )
 
 // Light is the connection of a light peer to the network, instead of discovery and gossip; see node/client.
@@ -39,9 +39,9 @@ type LightMarket interface {
 // LightAudits is the part of audits that a light peer cannot read from the chain.
 type LightAudits interface {
 	// Roster returns the set that committees of a window are drawn from.
-	Roster(ctx context.Context, w auditrules.Window) (auditrules.Roster, error)
+	Roster(ctx context.Context, w auditing.Window) (auditing.Roster, error)
 	// Recent returns the last two windows with an audit up to one.
-	Recent(ctx context.Context, w auditrules.Window) (auditrules.Recent, error)
+	Recent(ctx context.Context, w auditing.Window) (auditing.Recent, error)
 }
 
 // LightState describes a light peer's connection to its user.

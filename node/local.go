@@ -111,7 +111,7 @@ func (n *Node) open(context.Context) error {
 // reached are the rooms that the local API is about.
 func (n *Node) reached() server.Rooms {
 	r := n.user.Rooms
-	r.Buyer, r.Files, r.Blocks, r.Proofs = n.buyer, n.files, n.blocks, n.proofs
+	r.Buyer, r.Files, r.Copies, r.Blocks, r.Proofs = n.buyer, n.files, n.copies, n.blocks, n.proofs
 	r.Peer, r.Healthy = described{n.status, n.user.Guards}, n.status
 	r.Market, r.Metered, r.Log = traded{n.status, n.user.Leases}, n, n.p.Log
 	return r

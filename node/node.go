@@ -21,7 +21,6 @@ import (
 	"github.com/starling-network/starling/node/store"
 	"github.com/starling-network/starling/p2p"
 	"github.com/starling-network/starling/p2p/blob"
-	auditrules "github.com/starling-network/starling/verify/audit"
 )
 
 // Parts are the parts of a peer. The caller closes them after Run.
@@ -79,7 +78,7 @@ func (p Parts) check() error {
 	case g.Free != (p.Program == nil):
 		return fmt.Errorf("%w: the genesis names program %s, and the chain is opened with a program: %t",
 			config.ErrConfig, g.Program, p.Program != nil)
-	case auditrules.Interpreted() && !g.Simulated:
+	case auditing.Interpreted() && !g.Simulated:
 		return fmt.Errorf("%w: this program was built for tests: it treats the PTX interpreter as a GPU, and the "+
 			"genesis does not say that %s is a simulated network", config.ErrConfig, g.Network)
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/starling-network/starling/node/auditing"
 	"github.com/starling-network/starling/node/block"
 	"github.com/starling-network/starling/node/buyer"
+	"github.com/starling-network/starling/node/buyer/copies"
 	"github.com/starling-network/starling/node/buyer/guardian/wards"
 	"github.com/starling-network/starling/node/entry"
 	"github.com/starling-network/starling/node/execnet"
@@ -42,6 +43,7 @@ type Rooms struct {
 	files      *files.Files
 	replies    *replies.Router
 	buyer      *buyer.Buyer
+	copies     *copies.Room
 	status     *status.Status
 	metrics    func() http.Handler
 
@@ -88,6 +90,9 @@ func (r *Rooms) Sync(ctx context.Context) { _ = r.slots.Sync(ctx) } // errors ar
 
 // Buyer returns the buying loop.
 func (r *Rooms) Buyer() *buyer.Buyer { return r.buyer }
+
+// Copies returns the copies of jobs' outputs at other peers.
+func (r *Rooms) Copies() *copies.Room { return r.copies }
 
 // Money returns the peer's own money; nil on a free network.
 func (r *Rooms) Money() *money.Money { return r.money }

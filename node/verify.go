@@ -10,7 +10,6 @@ import (
 	"github.com/starling-network/starling/node/reputation"
 	"github.com/starling-network/starling/node/service"
 	"github.com/starling-network/starling/verify"
-	rules "github.com/starling-network/starling/verify/audit"
 )
 
 // observe composes the public facts of audits.
@@ -89,17 +88,17 @@ func (n *Node) check(context.Context) error {
 type results struct{ n *Node }
 
 // Judged implements audit.Results: the verdict counts in the provider's reputation.
-func (r results) Judged(provider sign.Key, v rules.Verdict) {
+func (r results) Judged(provider sign.Key, v auditing.Verdict) {
 	r.n.reputation.Record(reputation.OfVerdict(provider, v))
 }
 
 // KeepFraud implements audit.Results: the proof is kept and published.
-func (r results) KeepFraud(ctx context.Context, l rules.Lie) error {
+func (r results) KeepFraud(ctx context.Context, l auditing.Lie) error {
 	return r.n.proofs.KeepFraud(ctx, l)
 }
 
 // Refuse implements audit.Results: the refusal is kept and published.
-func (r results) Refuse(x rules.Refusal) {
+func (r results) Refuse(x auditing.Refusal) {
 	if err := r.n.facts.Refused.Keep(context.Background(), x, true); err != nil {
 		r.n.p.Log.Error("a refusal is not kept", "refused", x.String(), "err", err)
 		return

@@ -13,6 +13,7 @@ import (
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/node/anchored"
+	"github.com/starling-network/starling/node/buyer/copies"
 	"github.com/starling-network/starling/node/buyer/guardian/wards"
 	"github.com/starling-network/starling/node/config"
 	"github.com/starling-network/starling/node/entry"
@@ -58,7 +59,12 @@ func (n *Node) buy(ctx context.Context) (err error) {
 	}
 	n.files.Serve(n.buyer)
 	n.files.Need(files.NeedJob, n.buyer.Blobs)
-	n.services.Add(service.Loop("buyer", n.buyer.Run))
+	n.copies = copies.New(copies.Config{
+		Self: n.p.Key.Key(), Store: n.p.Store, Boxes: sealed.Boxes{Key: n.p.Key, Network: n.p.Genesis.Tag()},
+		Jobs: n.buyer, Files: n.files, Log: n.p.Log.With("role", "buyer"),
+	})
+	n.files.Need("copy", n.copies.Blobs)
+	n.services.Add(service.Loop("buyer", n.buyer.Run), service.Loop("copies", n.copies.Run))
 	return nil
 }
 

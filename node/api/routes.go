@@ -71,6 +71,14 @@ var (
 		Pattern: "GET /v1/jobs/{id}/receipts",
 		Summary: "List a job's leases with their receipts and vouchers", Access: keys,
 	})
+	JobCopies = declare(route.Route[ByID, record.ShownCopies]{
+		Pattern: "GET /v1/jobs/{id}/copies",
+		Summary: "List the copies of a job's outputs at providers, with the key that decrypts them", Access: keys,
+	})
+	RestoreJob = declare(route.Route[ByID, None]{
+		Pattern: "POST /v1/jobs/{id}/restore",
+		Summary: "Fetch a job's outputs from the providers with copies, if they are not here", Access: keys,
+	})
 	JobProof = declare(route.Route[OfJob, proof.Proof]{
 		Pattern: "GET /v1/jobs/{id}/proofs/{kind}",
 		Summary: "Export the proof of a job's cost (receipts), or of its probes (probes)", Access: keys,

@@ -20,6 +20,9 @@ const CodeUnreachable = "unreachable"
 // CodeNeeded is the code of a removal of something that is still needed.
 const CodeNeeded = "needed"
 
+// CodeNoCopies is the code of a request for copies of a job without any.
+const CodeNoCopies = "no_copies"
+
 // CodeNoImage is the code of the refusal of a job whose image is not found under its name, CodeImageAuth of one whose
 // image its registry does not give to the job's credentials.
 const (

@@ -108,9 +108,9 @@ func (b intake) accept(ctx context.Context, j Job, v job.Values, once string) (J
 	if err != nil {
 		return Job{}, err
 	}
-	var more []store.Put
-	if once != "" {
-		more = append(more, record.Submissions.Encode(once, []byte(j.ID)))
+	more, err := j.Entries(once)
+	if err != nil {
+		return Job{}, err
 	}
 	if j.Spec.NeedsValues() {
 		p, err := b.secrets.Seal(j.ID, v)

@@ -13,7 +13,7 @@ import (
 // Uses reports whether a job of this peer needs a blob: as input or program of a running one, or as an output.
 func (a *catalogue) Uses(c cid.Cid) bool {
 	text := c.String()
-	if a.any(func(j Job) bool { return j.Left(text) || !j.State.Ended() && j.Reads(text) }) {
+	if a.any(func(j Job) bool { return j.Left(text) || j.Sends() && j.Reads(text) }) {
 		return true
 	}
 	used := false
@@ -75,7 +75,7 @@ func (a *catalogue) Blobs() (map[cid.Cid]bool, error) {
 			return false
 		}
 		j.EachLeft(add)
-		if !j.State.Ended() {
+		if j.Sends() {
 			for _, bl := range j.Spec.Blobs {
 				if bl.Here() {
 					add(bl.CID)

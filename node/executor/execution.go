@@ -295,12 +295,24 @@ func (e *Execution) Persist(ctx context.Context) error {
 	return nil
 }
 
-// grantLocked lets the peer that commands the execution fetch its outputs and the pack of its checkpoint. e.mu is held.
+// grantLocked lets the peer that commands the execution fetch its outputs and the pack of its checkpoint. A volume's
+// file is for that peer and the volume's owner, while the volume runs. e.mu is held.
 func (e *Execution) grantLocked() {
+	if _, stores := e.Runtime().(runtime.Storer); stores && e.handle != nil && !e.state.State.Ended() {
+		for _, c := range inputs(e.Work) {
+			e.x.cfg.Files.Grant(e.rec.Buyer, c)
+			if owner, err := ownerOf(e.Work); err == nil {
+				e.x.cfg.Files.Grant(owner, c)
+			}
+		}
+	}
 	for _, c := range left(e.state) {
 		e.x.cfg.Files.Grant(e.rec.Buyer, c)
 	}
 }
+
+// Regrant lets the owner of a volume fetch its file, which a peer with many grants may have forgotten.
+func Regrant(e *Execution) { e.Update(func(*nodepb.Execution) { e.grantLocked() }) }
 
 // SetPacks sets the packs of an execution's checkpoint, and why there is no newer one. They are journalled before its
 // followers see them, and the peer that commands the execution may fetch them. After an error the earlier ones are in

@@ -1,19 +1,37 @@
 package executor
 
 import (
-	"github.com/ipfs/go-cid"
+	"errors"
 
+	"github.com/ipfs/go-cid"
+	"github.com/libp2p/go-libp2p/core/peer"
+
+	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/nodepb"
 	"github.com/starling-network/starling/node/workload"
+	"github.com/starling-network/starling/p2p"
 )
 
 // FilesOf returns the inputs, the outputs and the packs of an execution.
 func FilesOf(e *Execution) []cid.Cid {
+	return append(inputs(e.Work), LeftOf(e)...)
+}
+
+func inputs(w *nodepb.Workload) []cid.Cid {
 	var in []*nodepb.Blob
-	for _, i := range e.Work.Inputs {
+	for _, i := range w.Inputs {
 		in = append(in, i.GetBlob())
 	}
-	return append(workload.CIDs(in...), LeftOf(e)...)
+	return workload.CIDs(in...)
+}
+
+// ownerOf returns the peer that a volume names as its owner.
+func ownerOf(w *nodepb.Workload) (peer.ID, error) {
+	var key sign.Key
+	if copy(key[:], w.VolumeOwner) != len(key) {
+		return "", errors.New("volume: no owner")
+	}
+	return p2p.PeerIDFromKey(key)
 }
 
 // LeftOf returns the outputs and the packs of an execution.

@@ -76,6 +76,7 @@ func (x *Executor) launch(ctx context.Context, e *Execution) error {
 		e.state.Health = nodepb.Health_HEALTH_STARTING
 	}
 	stop, grace := e.stop, e.grace
+	e.grantLocked()
 	e.mu.Unlock()
 	err = e.Persist(x.ctx)
 	if err == nil {

@@ -28,6 +28,7 @@ const (
 // may read it here. Otherwise the peer has to send it, to prove that it has more than the CID: the blob may be another
 // peer's secret. A fetch that broke off, for example at a relay's limit, is resumed.
 func (f *Files) Fetch(ctx context.Context, from peer.ID, c cid.Cid, max int64) error {
+	f.cfg.Host.Find(ctx, from)
 	return f.fetch(ctx, workload.Places{Peer: from}, c, max)
 }
 

@@ -45,6 +45,9 @@ func problemsOf(j Job) problems {
 	checkVolumes(j, &ps)
 	checkRounds(j, &ps)
 	checkCheckpoint(j, &ps)
+	for _, p := range j.Copies.Check(len(j.Outputs), j.Payment.Free) {
+		ps.add("spec.copies"+p.Field, "%s", p.Text)
+	}
 	checkRestart(j, &ps)
 	checkHealth(j, &ps)
 	checkTimes(j, &ps)

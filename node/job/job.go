@@ -24,7 +24,9 @@ import (
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/job/kept"
 	"github.com/starling-network/starling/node/job/names"
+	"github.com/starling-network/starling/node/job/span"
 	"github.com/starling-network/starling/node/runtime"
 )
 
@@ -103,6 +105,8 @@ type Job struct {
 	Volumes []VolumeMount `json:"volumes,omitempty"`
 	// Checkpoint is optional; if nil, a rank that moves begins anew.
 	Checkpoint *Checkpoint `json:"checkpoint,omitempty"`
+	// Copies is optional; if nil, this peer alone keeps the outputs.
+	Copies *Copies `json:"copies,omitempty"`
 	// ScratchMiB is the room that every rank has at ScratchPath at least, beside the disk of Resources; 0: none.
 	ScratchMiB uint32 `json:"scratchMiB,omitempty"`
 	// ShmMiB is the size of a container's /dev/shm, which is part of its memory; 0: half of its memory.
@@ -126,6 +130,12 @@ type Job struct {
 	// pushed image are there as image:SHA-256.
 	Blobs map[string]Blob `json:"blobs,omitempty"`
 }
+
+// Span is a length of time, and Copies are copies of outputs; see packages span and kept.
+type (
+	Span   = span.Span
+	Copies = kept.Copies
+)
 
 // Resources is the share of every rank: Units units of a class, each with at least PerUnit. Zero fields require
 // nothing.

@@ -122,7 +122,7 @@ func checkVolume(j Job, ps *problems) {
 		{"spec.env", len(j.Env) > 0}, {"spec.entrypoint", len(j.Entrypoint) > 0}, {"spec.workDir", j.WorkDir != ""},
 		{"spec.network", j.Network != runtime.NetworkNone}, {"spec.registryAuth", j.Registry != nil},
 		{"spec.secrets", len(j.Secrets) > 0}, {"spec.health", j.Health != nil}, {"spec.shmSize", j.ShmMiB > 0},
-		{"spec.inputs", len(j.Inputs) > 0}, {"spec.outputs", len(j.Outputs) > 0}, {"spec.scratch", j.ScratchMiB > 0},
+		{"spec.outputs", len(j.Outputs) > 0}, {"spec.scratch", j.ScratchMiB > 0}, {"spec.copies", j.Copies != nil},
 		{"spec.volumes", len(j.Volumes) > 0}, {"spec.rounds", j.Rounds != nil}, {"spec.verify", j.Verify != VerifyNone},
 		{"spec.restart", j.Restart != Restart{}}, {"spec.standbys", j.Standbys > 0},
 		{"spec.timeouts.start", j.Timeouts.Start > 0}, {"spec.checkpoint", j.Checkpoint != nil},
@@ -130,6 +130,9 @@ func checkVolume(j Job, ps *problems) {
 		if only.given {
 			ps.add(only.field, "a volume has no program, and so none of this")
 		}
+	}
+	if len(j.Inputs) > 1 || len(j.Inputs) == 1 && j.Blobs[j.Inputs[0].For(0)].Tree {
+		ps.add("spec.inputs", "a volume keeps at most one, a file")
 	}
 	if j.Count != 1 {
 		ps.add("spec.count", "%d, a volume has 1", j.Count)

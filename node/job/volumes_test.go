@@ -36,7 +36,7 @@ func TestVolumeJobs(t *testing.T) {
 		"spec.module": func(j *Job) { j.Module = "a.wasm" }, "spec.image": func(j *Job) { j.Image = testImage },
 		"spec.args": func(j *Job) { j.Args = []string{"x"} }, "spec.env": func(j *Job) { j.Env = many(1) },
 		"spec.outputs":         func(j *Job) { j.Outputs = []Output{{"/out"}} },
-		"spec.inputs":          func(j *Job) { j.Inputs = inputsIn("/data", 1) },
+		"spec.inputs":          func(j *Job) { j.Inputs = inputsIn("/data", 2) },
 		"spec.scratch":         func(j *Job) { j.ScratchMiB = 1 },
 		"spec.count":           func(j *Job) { j.Count = 2 },
 		"spec.restart":         func(j *Job) { j.Restart.Max = 1 },

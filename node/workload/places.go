@@ -12,11 +12,15 @@ import (
 	"github.com/starling-network/starling/node/runtime"
 )
 
-// checkStored refuses a volume with fields of a program.
+// checkStored refuses a volume with fields of a program. Its one input, if any, is a file that the provider keeps
+// beside the directory and sends to the volume's owner.
 func checkStored(w *nodepb.Workload) error {
 	bare := &nodepb.Workload{
 		Runtime: w.Runtime, Env: w.Env, DiskMib: w.DiskMib, PullMillis: w.PullMillis, KeepMillis: w.KeepMillis,
-		WallMillis: w.WallMillis, VolumeOwner: w.VolumeOwner,
+		WallMillis: w.WallMillis, VolumeOwner: w.VolumeOwner, Inputs: w.Inputs,
+	}
+	if n := len(w.Inputs); n > 1 || n == 1 && w.Inputs[0].GetBlob().GetTree() {
+		return Bad("volume: got %d inputs, want at most one, a file", n)
 	}
 	if n := len(w.VolumeOwner); n != 0 && n != len(sign.Key{}) {
 		return Bad("volume_owner: %d bytes, want %d or none", n, len(sign.Key{}))

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/api"
 	"github.com/starling-network/starling/node/buyer/record"
 )
 
@@ -155,4 +157,51 @@ func CheckRank(j record.Job, rank int) error {
 		return Usagef("--rank: job %s has ranks 0 to %d, not %d", j.ID, len(j.Ranks)-1, rank)
 	}
 	return nil
+}
+
+// CopiesOf returns the copies of a job's outputs without their key, or nil for a job without.
+func CopiesOf(ctx context.Context, p Peer, j record.Job) (*record.ShownCopies, error) {
+	if _, over := j.Result(); !over || j.Spec.Copies == nil {
+		return nil, nil
+	}
+	s, err := api.JobCopies.Call(ctx, p, api.ByID{ID: j.ID})
+	s.Key = ""
+	return &s, err
+}
+
+// CopyRows shows the copies of a job's outputs, which may be nil.
+func CopyRows(row func(name, value string), s *record.ShownCopies) {
+	if s == nil {
+		return
+	}
+	text := fmt.Sprintf("%d of %d", s.Kept(), s.Wanted)
+	if s.Reason != "" {
+		text += ": " + s.Reason
+	}
+	row("copies", text)
+	for _, c := range s.Copies {
+		text := c.Provider.Short() + " " + string(c.State)
+		if c.Provider.IsZero() {
+			text = string(c.State)
+		}
+		if c.State == record.CopyKept {
+			text += ", paid until " + c.Until.Local().Format(time.DateTime)
+		}
+		if c.Reason != "" {
+			text += ": " + c.Reason
+		}
+		row("", text)
+	}
+}
+
+// RestoreOutputs has the peer fetch outputs that it no longer has from the providers with copies of them.
+func RestoreOutputs(ctx context.Context, c *api.Client, j record.Job) error {
+	if _, over := j.Result(); !over || j.Spec.Copies == nil {
+		return nil
+	}
+	_, err := api.RestoreJob.Call(ctx, c, api.ByID{ID: j.ID})
+	if answer, ok := errors.AsType[*api.Error](err); ok && answer.Code == api.CodeNoCopies {
+		return nil // the outputs that are here are all there is
+	}
+	return err
 }

@@ -279,3 +279,9 @@ func (f *fake) Rewards() (rewards.Status, error) { return rewards.Status{Epoch: 
 func (f *fake) ClaimRewards(context.Context) (rewards.Status, error) {
 	return rewards.Status{}, &api.Error{Status: 409, Code: "no_rewards", Message: "none"}
 }
+
+func (f *fake) Show(_ context.Context, id string) (record.ShownCopies, error) {
+	return record.ShownCopies{Job: id}, f.known(id)
+}
+
+func (f *fake) Restore(_ context.Context, id string) error { return f.known(id) }

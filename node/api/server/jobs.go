@@ -88,6 +88,19 @@ func BindRemoval(jobs Remover, files Freer) []route.Bound {
 	})}
 }
 
+// Copies has the copies of jobs' outputs at other peers.
+type Copies interface {
+	Show(ctx context.Context, id string) (record.ShownCopies, error)
+	// Restore brings the outputs of a job back into the store.
+	Restore(ctx context.Context, id string) error
+}
+
+// BindCopies binds the routes of copies.
+func BindCopies(copies Copies) []route.Bound {
+	restore := func(ctx context.Context, id string) (none api.None, err error) { return none, copies.Restore(ctx, id) }
+	return []route.Bound{api.JobCopies.Bind(byID(copies.Show)), api.RestoreJob.Bind(byID(restore))}
+}
+
 // byID adapts a function of a job's id.
 func byID[Resp any](do func(context.Context, string) (Resp, error)) func(context.Context, api.ByID) (Resp, error) {
 	return func(ctx context.Context, q api.ByID) (Resp, error) { return do(ctx, q.ID) }

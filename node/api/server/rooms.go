@@ -30,6 +30,7 @@ type Files interface {
 type Rooms struct {
 	Buyer    Buyer
 	Files    Files
+	Copies   Copies
 	Peer     Peer
 	Healthy  Healthy
 	Blocks   Blocks
@@ -47,7 +48,8 @@ type Rooms struct {
 func (r Rooms) Routes() []route.Bound {
 	return slices.Concat(
 		BindJobs(r.Buyer), BindRecords(r.Buyer), BindClusters(r.Buyer), BindLifetimes(r.Buyer),
-		BindRemoval(r.Buyer, r.Files), BindPrograms(r.Buyer, r.Log), BindKeys(r.Buyer), BindBlobs(r.Files),
+		BindRemoval(r.Buyer, r.Files), BindCopies(r.Copies), BindPrograms(r.Buyer, r.Log), BindKeys(r.Buyer),
+		BindBlobs(r.Files),
 		BindPeer(r.Peer), BindHealth(r.Healthy), BindBlocks(r.Blocks), BindMarket(r.Market),
 		BindOperator(r.Operator), BindShelf(r.Shelf), proofs.Bind(r.Proofs), proofs.BindJobs(r.Buyer),
 		proofs.BindAudits(r.Audits), proofs.BindRewards(r.Rewards), BindMetrics(r.Metered),

@@ -101,6 +101,8 @@ func callers(ctx context.Context, c route.Caller) map[string]func() error {
 	add(api.JobEvents, func() error { return raw(api.JobEvents.Do(ctx, c, api.Events{ID: id.ID})) })
 	add(api.JobSteps, func() error { return api.JobSteps.Send(ctx, c, id) })
 	add(api.JobLog, func() error { return raw(api.JobLog.Do(ctx, c, api.Log{ID: "jother"})) })
+	add(api.JobCopies, func() error { return api.JobCopies.Send(ctx, c, id) })
+	add(api.RestoreJob, func() error { return api.RestoreJob.Send(ctx, c, id) })
 	add(api.RemoveJob, func() error { return api.RemoveJob.Send(ctx, c, id) })
 	add(api.JobReceipts, func() error { return api.JobReceipts.Send(ctx, c, id) })
 	add(api.JobProof, func() error { return api.JobProof.Send(ctx, c, api.OfJob{ID: id.ID, Kind: proof.KindReceipts}) })

@@ -7,6 +7,7 @@ import (
 	"github.com/starling-network/starling/node/buyer/leases"
 	"github.com/starling-network/starling/node/buyer/mesh"
 	"github.com/starling-network/starling/node/buyer/probe"
+	"github.com/starling-network/starling/node/buyer/record"
 	"github.com/starling-network/starling/node/buyer/secrets"
 	"github.com/starling-network/starling/node/buyer/trace"
 	"github.com/starling-network/starling/node/journal"
@@ -22,6 +23,7 @@ func Erase(ctx context.Context, st store.Store, id string, bought []string) erro
 	var gone journal.Batch
 	mesh.Records.Delete(&gone, id)
 	secrets.Records.Delete(&gone, id)
+	record.Keepings.Delete(&gone, record.KeptOver+id)
 	if err := trace.Records.Clear(ctx, st, &gone, id+"/"); err != nil {
 		return err
 	}

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/starling-network/starling/node/job"
+	"github.com/starling-network/starling/node/store"
 )
 
 // Blob names a content-addressed file of a job.
@@ -37,6 +38,26 @@ func (j Job) Reads(c string) bool {
 		}
 	}
 	return false
+}
+
+// Sends reports whether the job may still send its inputs to a provider. The file of a volume that runs is at its
+// provider, which nothing replaces.
+func (j Job) Sends() bool {
+	return !j.State.Ended() && !(j.Spec.Runtime == job.RuntimeVolume && len(j.Ranks) == 1 && j.Ranks[0].Runs())
+}
+
+// Entries returns the entries that are journalled with a new job: that of its idempotency key, unless that is "", and
+// that of its copies.
+func (j Job) Entries(once string) (out []store.Put, err error) {
+	if once != "" {
+		out = append(out, Submissions.Encode(once, []byte(j.ID)))
+	}
+	if j.Spec.Copies != nil {
+		var p store.Put
+		p, err = Keepings.Encode(KeptOpen+j.ID, Kept{})
+		out = append(out, p)
+	}
+	return out, err
 }
 
 // Left reports whether a blob, by its CID, is an output of the job or a checkpoint.

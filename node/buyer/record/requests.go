@@ -2,6 +2,7 @@ package record
 
 import (
 	"crypto/rand"
+	"errors"
 	"time"
 
 	"github.com/ipfs/go-cid"
@@ -9,6 +10,25 @@ import (
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/job"
+)
+
+var (
+	// ErrRefused is returned for a job that cannot be taken; its text has the reason.
+	ErrRefused = errors.New("job refused")
+	// ErrImage is returned with ErrRefused for a job whose image has no known digest, or is not on this peer.
+	ErrImage = errors.New("spec.image")
+	// ErrFunds is returned for a job that is refused because its wallet cannot pay for it.
+	ErrFunds = errors.New("not enough funds")
+	// ErrNoJob is returned if a peer has no such job, or if the beginning of an id fits several.
+	ErrNoJob = errors.New("no such job")
+	// ErrNotRunning is returned if a job's rank has no program that runs now; its text has the rank's state.
+	ErrNotRunning = errors.New("no program runs")
+	// ErrNoCopies is returned for a job whose outputs have no copies at other peers.
+	ErrNoCopies = errors.New("the outputs of the job have no copies")
+	// ErrNoKeeper is returned if no provider sent its copy of a job's outputs.
+	ErrNoKeeper = errors.New("no provider sent its copy of the outputs")
+	// ErrNeeded is returned for a job that cannot be removed yet.
+	ErrNeeded = errors.New("the job is still needed")
 )
 
 // Submission is a job as it is handed in.

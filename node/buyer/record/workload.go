@@ -235,7 +235,7 @@ func ReduceWorkload(j Job) (*nodepb.Workload, error) {
 // ReplicaSpec returns the spec of a job that does the work of rank i of j once more.
 func ReplicaSpec(j Job, i int) (job.Job, error) {
 	spec := j.Spec
-	spec.Count, spec.Webhooks, spec.Restart.Max = 1, nil, 0
+	spec.Count, spec.Webhooks, spec.Restart.Max, spec.Copies = 1, nil, 0, nil
 	spec.Inputs = append([]job.Input(nil), spec.Inputs...)
 	for k := range spec.Inputs {
 		spec.Inputs[k].Source = spec.Inputs[k].For(i)

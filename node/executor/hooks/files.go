@@ -2,6 +2,8 @@ package hooks
 
 import (
 	"context"
+	"os"
+	"time"
 
 	"github.com/starling-network/starling/node/executor"
 	"github.com/starling-network/starling/node/runtime"
@@ -15,9 +17,11 @@ type Files struct {
 }
 
 var (
-	_ executor.Prestart = Files{}
-	_ executor.Exit     = Files{}
-	_ executor.Stop     = Files{}
+	_ executor.Prestart  = Files{}
+	_ executor.Poststart = Files{}
+	_ executor.Recovery  = Files{}
+	_ executor.Exit      = Files{}
+	_ executor.Stop      = Files{}
 )
 
 // Prestart fetches the inputs, from their URLs or the peer that commands the execution. Outputs, and the files that a
@@ -31,6 +35,10 @@ func (f Files) Prestart(ctx context.Context, e *executor.Execution, l *executor.
 		volume = v.MakeVolume
 	}
 	l.Spec.Mounts, err = e.Stage().Prepare(ctx, e.Work, e.Commander(), f.Blobs, f.From.Obtain, e.Disk(), volume)
+	if _, stores := l.Runtime.(runtime.Storer); err == nil && stores && len(e.Work.Inputs) > 0 {
+		l.Spec.Mounts = nil
+		l.Spec.Limits.DiskMiB, err = f.beside(e)
+	}
 	if err == nil && layer {
 		l.Spec.Layer, err = e.Stage().Layer()
 	}
@@ -48,3 +56,62 @@ func (f Files) Exited(ctx context.Context, e *executor.Execution, r *executor.Re
 
 // Stop removes the program's files. Its logs stay.
 func (f Files) Stop(e *executor.Execution) error { return e.Stage().Clear() }
+
+// beside returns the MiB of a volume's disk that its file leaves to its directory.
+func (f Files) beside(e *executor.Execution) (uint32, error) {
+	c, err := workload.CID(e.Work.Inputs[0].GetBlob())
+	if err != nil {
+		return 0, err
+	}
+	path, err := f.Blobs.Path(c)
+	if err != nil {
+		return 0, err
+	}
+	st, err := os.Stat(path)
+	if err != nil {
+		return 0, err
+	}
+	left := (e.Disk() - st.Size()) >> 20
+	if left < 1 {
+		return 0, workload.Bad("volume: no room beside its file of %d bytes on %d MiB of disk", st.Size(), e.Disk()>>20)
+	}
+	return uint32(left), nil
+}
+
+// regrantEvery is the interval at which the file of a volume is looked up, and its owner allowed to read it again: a
+// peer forgets the oldest permissions.
+const regrantEvery = time.Minute
+
+// Poststart watches the file of a volume.
+func (f Files) Poststart(_ context.Context, e *executor.Execution) error {
+	f.watch(e)
+	return nil
+}
+
+// Recover watches the file of a volume of an earlier process.
+func (f Files) Recover(e *executor.Execution) { f.watch(e) }
+
+// watch ends a volume whose file is lost, so that its buyer learns of the loss and pays no longer.
+func (f Files) watch(e *executor.Execution) {
+	if _, stores := e.Runtime().(runtime.Storer); !stores || len(e.Work.Inputs) == 0 {
+		return
+	}
+	e.Go(func(ctx context.Context) {
+		tick := time.NewTicker(regrantEvery)
+		defer tick.Stop()
+		for {
+			for _, c := range workload.CIDs(e.Work.Inputs[0].GetBlob()) {
+				if !f.Blobs.Has(c) {
+					_ = executor.Halt(e) // else the next process ends it
+					return
+				}
+			}
+			executor.Regrant(e)
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+			}
+		}
+	})
+}

@@ -46,6 +46,7 @@ const (
 //	  outputs: [{src: /out}]
 //	  volumes: {data: /data, model: "/model:ro"}              # from starling volume create, at its provider
 //	  checkpoint: {path: /ckpt, every: 5m}                    # where a moved rank continues from; see Checkpoint
+//	  copies: {count: 3, for: 30d, maxPrice: 0.0002}          # of the outputs, encrypted, at other peers; see Copies
 //	  scratch: 50Gi                       # space at /scratch, on the lease's disk, discarded at the end
 //	  shmSize: 8Gi                        # /dev/shm of a container, part of its memory; half of it by default
 //	  rounds:
@@ -201,6 +202,7 @@ func (f *file) spec(n ast.Node, path string) {
 		"scratch":      func(n ast.Node, field string) { set(f, n, field, &j.ScratchMiB, parseMiB) },
 		"shmSize":      func(n ast.Node, field string) { set(f, n, field, &j.ShmMiB, parseMiB) },
 		"checkpoint":   checkpointTo(f),
+		"copies":       copiesTo(f),
 		"rounds":       f.rounds,
 		"restart":      f.restart,
 		"timeouts":     f.timeouts,

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/goccy/go-yaml/ast"
+	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/node/job"
 )
 
@@ -27,6 +28,20 @@ func checkpointTo(f *file) func(n ast.Node, path string) {
 		c := &job.Checkpoint{}
 		f.job.Checkpoint = c
 		f.fields(n, path, fields{"path": f.textTo(&c.Path), "every": f.spanTo(&c.Every)}, nil)
+	}
+}
+
+// copiesTo returns the reader of the copies of a job's outputs.
+func copiesTo(f *file) func(n ast.Node, path string) {
+	return func(n ast.Node, path string) {
+		c := &job.Copies{}
+		f.job.Copies = c
+		price := func(s string) (market.Price, error) { return parsePrice(s, f.token) }
+		f.fields(n, path, fields{
+			"count":    f.numberTo(&c.Count),
+			"for":      func(n ast.Node, field string) { set(f, n, field, &c.For, parseDays) },
+			"maxPrice": func(n ast.Node, field string) { set(f, n, field, &c.MaxPrice, price) },
+		}, nil)
 	}
 }
 

@@ -34,6 +34,7 @@ type Flags struct {
 	Outputs  []string // --out PATH
 	Volumes  []string // --volume NAME:/PATH
 	Ckpt     string   // --checkpoint PATH[:EVERY]
+	Copies   string   // --copies COUNT:TIME[:PRICE]
 	Scratch  string   // --scratch
 	Shm      string   // --shm-size
 	Retries  string   // --retries
@@ -88,8 +89,8 @@ var flagOf = map[string]string{
 	"spec.resources.unproven": "--unproven",
 	"spec.placement.regions":  "--region", "spec.placement.exclude": "--exclude", "spec.placement.spread": "--spread",
 	"spec.inputs": "--input", "spec.outputs": "--out", "spec.scratch": "--scratch",
-	"spec.checkpoint": "--checkpoint",
-	"spec.volumes":    "--volume", "spec.placement.only": "--provider",
+	"spec.checkpoint": "--checkpoint", "spec.copies": "--copies",
+	"spec.volumes": "--volume", "spec.placement.only": "--provider",
 	"spec.shmSize":     "--shm-size",
 	"spec.restart.max": "--retries", "spec.timeouts.queue": "--queue-timeout", "spec.timeouts.run": "--timeout",
 	"spec.restart.policy": "--restart", "spec.restart.backoff": "--restart-backoff",
@@ -136,6 +137,7 @@ func (f Flags) Over(d *Draft, token Token) (job.Job, error) {
 	f.never(r)
 	f.volumes(r, &j)
 	take(r, "spec.checkpoint", f.Ckpt, &j.Checkpoint, parseCheckpoint)
+	take(r, "spec.copies", f.Copies, &j.Copies, parseCopies(token))
 	take(r, "spec.scratch", f.Scratch, &j.ScratchMiB, parseMiB)
 	take(r, "spec.shmSize", f.Shm, &j.ShmMiB, parseMiB)
 	r.one("spec.restart.max", f.Retries, func(s string) error {

@@ -38,6 +38,8 @@ var sameAs = []struct {
 		"placement: {only: [SysvarC1ock11111111111111111111111111111111]}"},
 	{Flags{Volumes: []string{"data:/data", "model:/m:ro"}}, "volumes: {data: /data, model: '/m:ro'}"},
 	{Flags{Ckpt: "/ckpt"}, "checkpoint: {path: /ckpt}"},
+	{Flags{Copies: "3:30d:0.0002", Outputs: []string{"/out"}},
+		"copies: {count: 3, for: 720h, maxPrice: 0.0002/unit-hour}\n  outputs: [{src: /out}]"},
 	{Flags{Ckpt: "/ckpt:90s"}, "checkpoint: {path: /ckpt, every: 1m30s}"},
 	{Flags{Scratch: "50Gi"}, "scratch: 51200Mi"},
 	{Flags{Retries: "0"}, "restart: {max: 0}"},

@@ -136,6 +136,35 @@ func parseCheckpoint(text string) (*job.Checkpoint, error) {
 	return c, err
 }
 
+// parseCopies returns a reader of COUNT:TIME[:PRICE], such as 3:720h:0.0002.
+func parseCopies(token Token) func(text string) (*job.Copies, error) {
+	return func(text string) (*job.Copies, error) {
+		parts := strings.Split(text, ":")
+		if len(parts) < 2 || len(parts) > 3 {
+			return nil, fmt.Errorf("%.40q, want COUNT:TIME[:PRICE], such as 3:720h:0.0002", text)
+		}
+		c := &job.Copies{}
+		var err error
+		if c.Count, err = parseCount(parts[0]); err != nil {
+			return nil, err
+		}
+		if c.For, err = parseDays(parts[1]); err == nil && len(parts) == 3 {
+			c.MaxPrice, err = parsePrice(parts[2], token)
+		}
+		return c, err
+	}
+}
+
+// parseDays is parseSpan that reads whole days, too: 30d.
+func parseDays(text string) (job.Span, error) {
+	if days, ok := strings.CutSuffix(text, "d"); ok {
+		if n, err := strconv.ParseUint(days, 10, 16); err == nil {
+			return job.Span(time.Duration(n) * 24 * time.Hour), nil
+		}
+	}
+	return parseSpan(text)
+}
+
 // parseSpan is parseTime for a Span.
 func parseSpan(text string) (job.Span, error) {
 	d, err := parseTime(text)

@@ -46,6 +46,8 @@ A provider keeps outputs and logs for its provide.retain, 24 h by default; --kee
 peer downloads them when it is back, and needs at most a week after the job's end: get them by then. The outputs of a
 lease fit into its disk. A directory has at most 100,000 entries, 128 levels deep.
 
+Outputs of run --copies that your peer no longer has come from the providers with copies.
+
 starling cp copies files of a running job. If the job's results are checked (run --verify replicate), outputs are
 withheld until the check has ended, unless --unchecked is given.`,
 		Example: `  starling get jk3v5q2a results
@@ -71,6 +73,9 @@ withheld until the check has ended, unless --unchecked is given.`,
 				if err := cli.CheckRank(j, rank); err != nil {
 					return err
 				}
+			}
+			if err := cli.RestoreOutputs(c.Context(), client, j); err != nil {
+				return err
 			}
 			saved, err := save(a, c.Context(), client, j, rank, args[1])
 			if err != nil {

@@ -35,6 +35,8 @@ func JobFlags(c *cobra.Command) *jobfile.Flags {
 		"volume NAME:/PATH, or NAME:/PATH:ro; may be repeated")
 	s.StringVar(&f.Ckpt, "checkpoint", "",
 		"directory to keep for a moved rank, PATH[:EVERY] (default 5m)")
+	s.StringVar(&f.Copies, "copies", "",
+		"encrypted copies of the outputs, COUNT:TIME[:PRICE]")
 	s.StringVar(&f.Scratch, "scratch", "", "temporary space at /scratch, such as 50Gi, beside --disk")
 	s.StringVar(&f.Retries, "retries", "",
 		"most moves of a rank, and most restarts of it (default 3)")

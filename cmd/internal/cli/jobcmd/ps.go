@@ -141,6 +141,8 @@ func Shortest(jobs []record.Job) map[string]string {
 type jobStatus struct {
 	record.Job
 	Cost market.Amount `json:"cost"` // current sum of the vouchers of all leases
+	// Copies are those of its outputs, or nil.
+	Copies *record.ShownCopies `json:"copies,omitempty"`
 }
 
 // NewStatus makes the command `starling status`.
@@ -162,6 +164,9 @@ func readStatus(ctx context.Context, c cli.Peer, args []string) (jobStatus, erro
 		return jobStatus{}, err
 	}
 	s := jobStatus{Job: j, Cost: j.Owed}
+	if s.Copies, err = cli.CopiesOf(ctx, c, j); err != nil {
+		return s, err
+	}
 	if j.State.Ended() {
 		return s, nil
 	}
@@ -255,6 +260,7 @@ func statusTable(t *cli.Table, g market.Genesis, s jobStatus) {
 		row("SOL", "about "+chain.FormatSOL(l.Fees)+" for fees"+map[bool]string{true: ", " + chain.FormatSOL(l.Rent) +
 			" for rent until its escrow is closed"}[l.Rent > 0])
 	}
+	cli.CopyRows(row, s.Copies)
 	row("receipts", fmt.Sprint(j.Receipts))
 	for _, tx := range j.Transactions {
 		row("transaction", tx)

@@ -124,6 +124,10 @@ root. On other providers, and with GPUs, USER is ignored, the root is read-only,
 
 A container's /dev/shm is part of its memory: half of it, or --shm-size. starling job port-forward reaches its ports.
 
+With --copies COUNT:TIME[:PRICE], such as 3:30d:0.0002, other providers keep encrypted copies of the outputs after the
+job succeeded. Each copy is a volume: PRICE is the highest price of its unit-hour, in tokens, and its cost is beside
+the budget of the job. starling job copies shows the copies and their key; starling get fetches from them.
+
 With --checkpoint /ckpt:5m the program finds its earlier /ckpt again after its rank moved to another provider, also if
 this peer is gone and guardians run the job. Any framework's files will do: torch.save, Orbax, a Trainer's output_dir.
 The provider packs the directory when nothing in it has changed for a second and no file is open for writing (half a

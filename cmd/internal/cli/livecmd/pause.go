@@ -5,6 +5,7 @@ import (
 
 	"github.com/starling-network/starling/cmd/internal/cli"
 	"github.com/starling-network/starling/cmd/internal/cli/jobcmd/checkpointcmd"
+	"github.com/starling-network/starling/cmd/internal/cli/jobcmd/copiescmd"
 	"github.com/starling-network/starling/cmd/internal/cli/jobcmd/sources"
 	"github.com/starling-network/starling/node/api"
 	"github.com/starling-network/starling/node/api/route"
@@ -14,7 +15,7 @@ import (
 // Control makes the commands below `starling job` that control a running job.
 func Control(a *cli.App) []*cobra.Command {
 	return []*cobra.Command{newExtend(a), newPause(a), newResume(a), newPortForward(a), newProbe(a),
-		checkpointcmd.New(a, sources.Download)}
+		checkpointcmd.New(a, sources.Download), copiescmd.New(a)}
 }
 
 func newPause(a *cli.App) *cobra.Command {

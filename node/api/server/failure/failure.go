@@ -45,6 +45,8 @@ var own = []class{
 	{[]error{block.ErrNotListed}, http.StatusNotFound, "not_found", "`starling peer block ls` lists them"},
 	{[]error{record.ErrNoJob, os.ErrNotExist}, http.StatusNotFound, "not_found",
 		"`starling ps -a` lists all jobs with their ids, which name them; the beginning of an id is enough"},
+	{[]error{record.ErrNoCopies}, http.StatusNotFound, api.CodeNoCopies, "`starling run --copies` requests them"},
+	{[]error{record.ErrNoKeeper}, http.StatusBadGateway, api.CodeUnreachable, "`starling job copies` lists them"},
 	{[]error{record.ErrNotRunning}, http.StatusConflict, "not_running", ""},
 	{[]error{record.ErrNeeded}, http.StatusConflict, api.CodeNeeded, ""},
 	{[]error{notices.ErrLight}, http.StatusConflict, "light", ""},
