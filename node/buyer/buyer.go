@@ -257,9 +257,9 @@ func (b *Buyer) Job(id string) (Job, error) {
 	return s.shown(), nil
 }
 
-// shown returns the job with the state of its money.
+// shown returns the job with the state of its money, and the guardians that keep its checkpoints.
 func (s *supervisor) shown() Job {
-	j := s.Snapshot()
+	j := s.command.Voice().Shown(s.Snapshot())
 	if escrows := s.b.pay.Escrows(j.ID); len(escrows) > 0 { // a past job brings its own from the journal
 		j.Escrows = escrows
 	}

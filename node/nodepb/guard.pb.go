@@ -1493,8 +1493,11 @@ func (x *GuardReply_ReceiptList) GetMore() bool {
 	return false
 }
 
+// Done of a Beat says which of the checkpoints are here.
 type GuardReply_Done struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
+	Version       uint64                 `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"` // of the state under the beat's epoch that the guardian has; 0: none
+	Spare         []byte                 `protobuf:"bytes,2,opt,name=spare,proto3" json:"spare,omitempty"`      // bit i, the lowest first: the i-th spare file of that state is stored; at most one bit for each
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1527,6 +1530,20 @@ func (x *GuardReply_Done) ProtoReflect() protoreflect.Message {
 // Deprecated: Use GuardReply_Done.ProtoReflect.Descriptor instead.
 func (*GuardReply_Done) Descriptor() ([]byte, []int) {
 	return file_node_nodepb_guard_proto_rawDescGZIP(), []int{2, 4}
+}
+
+func (x *GuardReply_Done) GetVersion() uint64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+func (x *GuardReply_Done) GetSpare() []byte {
+	if x != nil {
+		return x.Spare
+	}
+	return nil
 }
 
 var File_node_nodepb_guard_proto protoreflect.FileDescriptor
@@ -1581,7 +1598,7 @@ const file_node_nodepb_guard_proto_rawDesc = "" +
 	"\bGuardian\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\fR\x03key\x12\x14\n" +
 	"\x05addrs\x18\x02 \x03(\tR\x05addrs\x12\x12\n" +
-	"\x04wage\x18\x03 \x01(\fR\x04wage\"\xb4\x06\n" +
+	"\x04wage\x18\x03 \x01(\fR\x04wage\"\xe4\x06\n" +
 	"\n" +
 	"GuardReply\x12@\n" +
 	"\aoffered\x18\x01 \x01(\v2$.starling.node.v1.GuardReply.OfferedH\x00R\aoffered\x12=\n" +
@@ -1605,8 +1622,10 @@ const file_node_nodepb_guard_proto_rawDesc = "" +
 	"\x04more\x18\x06 \x01(\bR\x04more\x1a=\n" +
 	"\vReceiptList\x12\x1a\n" +
 	"\breceipts\x18\x01 \x03(\fR\breceipts\x12\x12\n" +
-	"\x04more\x18\x02 \x01(\bR\x04more\x1a\x06\n" +
-	"\x04DoneB\x04\n" +
+	"\x04more\x18\x02 \x01(\bR\x04more\x1a6\n" +
+	"\x04Done\x12\x18\n" +
+	"\aversion\x18\x01 \x01(\x04R\aversion\x12\x14\n" +
+	"\x05spare\x18\x02 \x01(\fR\x05spareB\x04\n" +
 	"\x02op\"P\n" +
 	"\x04Word\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12\x14\n" +

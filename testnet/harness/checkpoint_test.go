@@ -120,8 +120,10 @@ func TestCheckpointGuardian(t *testing.T) {
 		spec.Module, spec.Blobs, spec.Args = steps.Module, steps.Blobs, steps.Args
 		id := b.Submit(stepping(spec)).ID
 		b.until(id, func(j buyer.Job) bool { return j.Detached.Held })
-		j := b.hasPack(id, 5)
-		time.Sleep(3 * time.Second) // for the guardians to have it
+		b.hasPack(id, 5)
+		j := b.until(id, func(j buyer.Job) bool { // a majority say that they have it
+			return len(j.Ranks[0].Checkpoints[0].Guardians) > len(j.Detached.Guardians)/2
+		})
 		b.Kill()
 		time.Sleep(6 * time.Second)
 		n.peer(j.Ranks[0].Provider).Kill()

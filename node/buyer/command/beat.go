@@ -16,7 +16,7 @@ import (
 	"github.com/starling-network/starling/node/buyer/voice"
 )
 
-// standing is the job as its guardians keep it.
+// standing is the job as its guardians keep it. They may read its files.
 func (d *Command) standing(st jobs.State) (guardian.State, error) {
 	work, err := st.Encode()
 	if err != nil {
@@ -24,7 +24,11 @@ func (d *Command) standing(st jobs.State) (guardian.State, error) {
 	}
 	j, _ := d.Project(st)
 	b, err := json.Marshal(record.StandingOf(j, work))
-	return guardian.State{Bytes: b, Over: st.Phase >= jobs.Settling, Files: voice.Kept(j)}, err
+	files := voice.Kept(j)
+	if err == nil {
+		err = voice.Share(d.cfg.Host, d.cfg.Files, j.Detached, files)
+	}
+	return guardian.State{Bytes: b, Over: st.Phase >= jobs.Settling, Files: files}, err
 }
 
 // Follow begins or ends the heartbeats, and ends the search for guardians, as the job's state requires.

@@ -84,8 +84,11 @@ func New(cfg *Config, j *run.Job, v *voice.Guarded, p Parts) *Command {
 	return &Command{Job: j, cfg: cfg, parts: p, voice: v}
 }
 
-// Voice returns the identity that buys the job's leases.
+// Voice returns the identity that buys the job's leases; nil without a command.
 func (d *Command) Voice() *voice.Guarded {
+	if d == nil {
+		return nil
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.voice

@@ -111,14 +111,8 @@ func (d *Command) engagement(j record.Job) (e guardian.Engagement, err error) {
 	if e.File, err = json.Marshal(File{ID: j.ID, Spec: Public(j.Spec), Created: j.Created}); err != nil {
 		return e, err
 	}
-	for _, m := range j.Detached.Guardians {
-		id, err := d.cfg.Host.Remember(m.Key, m.Addrs)
-		if err != nil {
-			return e, err
-		}
-		for _, f := range e.Files {
-			d.cfg.Files.Grant(id, f.CID)
-		}
+	if err := voice.Share(d.cfg.Host, d.cfg.Files, j.Detached, e.Files); err != nil {
+		return e, err
 	}
 	for _, a := range d.cfg.Host.Addrs() {
 		e.Addrs = append(e.Addrs, a.String())

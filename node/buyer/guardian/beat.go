@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 
+	"github.com/ipfs/go-cid"
+
+	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/nodepb"
 	"github.com/starling-network/starling/p2p/stream"
 )
@@ -15,14 +18,20 @@ func (p *Panel) Beat(ctx context.Context, state *State) error {
 	if err != nil {
 		return err
 	}
+	if state != nil {
+		p.sent.set(*state)
+	}
 	answers := everyone(ctx, p, func(ctx context.Context, i int, m Member) (struct{}, error) {
 		l := p.links[i]
 		defer l.end()
 		if !l.begin() && state == nil {
 			return struct{}{}, errLagging
 		}
-		_, err := p.ask(ctx, m, req)
+		reply, err := p.ask(ctx, m, req)
 		if err == nil {
+			if files, ok := p.sent.files(reply.GetDone().GetVersion()); ok {
+				l.keeps(SpareOf(files, reply.GetDone().GetSpare()))
+			}
 			p.catchUp(ctx, l, m)
 		}
 		l.reached(err == nil)
@@ -75,4 +84,15 @@ func (p *Panel) beat(state *State) (*nodepb.GuardRequest, error) {
 		op.State = signed.PB()
 	}
 	return &nodepb.GuardRequest{Op: &nodepb.GuardRequest_Beat_{Beat: op}}, nil
+}
+
+// Keepers returns the guardians whose last answer to this peer said that they store a spare file of the job's state.
+// Nothing proves it.
+func (p *Panel) Keepers(c cid.Cid) (out []sign.Key) {
+	for i, m := range p.cfg.Members {
+		if p.links[i].has(c) {
+			out = append(out, m.Key)
+		}
+	}
+	return out
 }

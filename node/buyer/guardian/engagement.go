@@ -29,6 +29,39 @@ func SameFiles(a, b []File) bool {
 	})
 }
 
+// SpareBits returns a bit for each spare file of a list, in its order, the lowest first: whether it is stored.
+func SpareBits(files []File, stored []cid.Cid) (bits []byte) {
+	i := 0
+	for _, f := range files {
+		if !f.Spare {
+			continue
+		}
+		if i%8 == 0 {
+			bits = append(bits, 0)
+		}
+		if slices.Contains(stored, f.CID) {
+			bits[i/8] |= 1 << (i % 8)
+		}
+		i++
+	}
+	return bits
+}
+
+// SpareOf is the reverse of SpareBits. Bits beyond the list are ignored, and missing ones are 0.
+func SpareOf(files []File, bits []byte) (stored []cid.Cid) {
+	i := 0
+	for _, f := range files {
+		if !f.Spare {
+			continue
+		}
+		if i/8 < len(bits) && bits[i/8]&(1<<(i%8)) != 0 {
+			stored = append(stored, f.CID)
+		}
+		i++
+	}
+	return stored
+}
+
 // BytesOf is the size of all files of some lists that are not spare.
 func BytesOf(lists ...[]File) (sum int64) {
 	for _, files := range lists {

@@ -1,7 +1,10 @@
 package guardian
 
 import (
+	"slices"
 	"sync"
+
+	"github.com/ipfs/go-cid"
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
@@ -37,6 +40,25 @@ func (c *command) learn(epoch uint64, grant []byte) error {
 	return nil
 }
 
+// sent is the newest state that was sent to the guardians.
+type sent struct {
+	mu    sync.Mutex
+	state State
+}
+
+func (s *sent) set(state State) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.state = state
+}
+
+// files returns the files of the newest state, if that is its version.
+func (s *sent) files(version uint64) ([]File, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.state.Files, version != 0 && version == s.state.Version
+}
+
 // maxBeats bounds the beats under way to one guardian: those without news wait for answers to the others.
 const maxBeats = 2
 
@@ -46,6 +68,7 @@ type link struct {
 	beats  int                        // under way
 	deaf   bool                       // the last beat did not reach it
 	unsure map[market.LeaseID]*unsure // vouchers of which it has not confirmed receipt
+	spare  []cid.Cid                  // the spare files that it has, as it said last
 }
 
 // unsure is the newest voucher of a lease that was sent to a guardian and is not signed yet.
@@ -74,6 +97,20 @@ func (l *link) reached(yes bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.deaf = !yes
+}
+
+// keeps notes the spare files that the guardian has.
+func (l *link) keeps(spare []cid.Cid) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.spare = spare
+}
+
+// has reports whether the guardian said that it has a spare file.
+func (l *link) has(c cid.Cid) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Contains(l.spare, c)
 }
 
 // isDeaf reports whether the last beat did not reach the guardian.

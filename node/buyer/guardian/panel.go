@@ -41,6 +41,7 @@ type Panel struct {
 
 	command command
 	links   []*link // to the members
+	sent    sent
 
 	ctx    context.Context // of work that continues after an answer
 	cancel context.CancelFunc

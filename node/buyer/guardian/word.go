@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"fmt"
 
+	"github.com/ipfs/go-cid"
+
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/nodepb"
 	"github.com/starling-network/starling/verify"
@@ -108,6 +110,14 @@ type SignedState struct {
 func (c Charter) SignState(d sign.Domain, by sign.Signer, epoch uint64, grant []byte, s State) (SignedState, error) {
 	w, err := c.word(d, by, epoch, grant, wordState, s.hash())
 	return SignedState{s, w}, err
+}
+
+// SpareOf returns those of some stored files that are spare files of the state. s may be nil.
+func (s *SignedState) SpareOf(stored []cid.Cid) []cid.Cid {
+	if s == nil {
+		return nil
+	}
+	return SpareOf(s.Files, SpareBits(s.Files, stored))
 }
 
 // Newer reports whether s replaces o.

@@ -3,6 +3,7 @@ package record
 import (
 	"time"
 
+	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/job"
 	"github.com/starling-network/starling/node/store"
 )
@@ -19,6 +20,8 @@ type Checkpoint struct {
 	Number uint64    `json:"number"` // by the provider, within its execution
 	At     time.Time `json:"at"`     // this peer had it
 	Blob
+	// Guardians have answered since this peer started that they store it. It is not journalled.
+	Guardians []sign.Key `json:"guardians,omitempty"`
 }
 
 // Source is a stored file as the content of a job's source.

@@ -70,7 +70,7 @@ func (k *Rank) follow(r *jobs.Rank, lost string) {
 	k.Checkpoints = nil
 	for _, c := range r.Checkpoints {
 		k.Checkpoints = append(k.Checkpoints,
-			Checkpoint{c.Number, c.At, Blob{CID: c.File.CID, Size: c.File.Bytes, Tree: c.File.Tree}})
+			Checkpoint{Number: c.Number, At: c.At, Blob: Blob{CID: c.File.CID, Size: c.File.Bytes, Tree: c.File.Tree}})
 	}
 	k.Outputs = nil
 	for _, f := range r.Outputs {

@@ -1,14 +1,17 @@
 package voice
 
 import (
+	"slices"
 	"time"
 
 	"github.com/ipfs/go-cid"
+	"github.com/libp2p/go-libp2p/core/peer"
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/buyer/guardian"
 	"github.com/starling-network/starling/node/buyer/record"
+	"github.com/starling-network/starling/p2p"
 )
 
 // KeptFor is the time after its end for which guardians store a job for its owner.
@@ -67,4 +70,42 @@ func Kept(j record.Job) (files []guardian.File) {
 		keep(*j.Carry)
 	}
 	return files
+}
+
+// Granter grants peers access to files of this one.
+type Granter interface {
+	Grant(to peer.ID, c cid.Cid)
+}
+
+// Share grants the guardians of a job access to files of this peer.
+func Share(h *p2p.Host, g Granter, d *record.Detached, files []guardian.File) error {
+	for _, m := range d.Guardians {
+		id, err := h.Remember(m.Key, m.Addrs)
+		if err != nil {
+			return err
+		}
+		for _, f := range files {
+			g.Grant(id, f.CID)
+		}
+	}
+	return nil
+}
+
+// Shown returns a copy of a job with the guardians that store its checkpoints, as their answers say. g may be nil.
+func (g *Guarded) Shown(j record.Job) record.Job {
+	if g == nil || g.Guardians() == nil {
+		return j
+	}
+	panel := g.Guardians()
+	j.Ranks = slices.Clone(j.Ranks)
+	for i := range j.Ranks {
+		all := slices.Clone(j.Ranks[i].Checkpoints)
+		for k := range all {
+			if c, err := cid.Parse(all[k].CID); err == nil {
+				all[k].Guardians = panel.Keepers(c)
+			}
+		}
+		j.Ranks[i].Checkpoints = all
+	}
+	return j
 }

@@ -128,8 +128,7 @@ func download(ctx context.Context, c *api.Client, j record.Job, rank int, dir st
 			s := savedOutput{Rank: i, Path: o.Path, CID: o.CID, Bytes: o.Size}
 			var err error
 			if s.Dir, err = outputDir(j, base, o.Path); err == nil {
-				b := job.Blob{CID: o.CID, Size: o.Size, Tree: o.Tree}
-				err = sources.Download(ctx, c, b, s.Dir)
+				err = sources.Download(ctx, c, o.Source(), s.Dir)
 			}
 			if err != nil {
 				return saved, fmt.Errorf("downloading %s of rank %d: %w", o.Path, i, err)

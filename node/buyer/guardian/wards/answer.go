@@ -55,6 +55,12 @@ func (s *Service) Answer(ctx context.Context, from sign.Key, req *nodepb.GuardRe
 	if err != nil {
 		return nil, err
 	}
+	if _, ok := ev.(beaten); ok {
+		if w, _, err = s.runner.Get(job); err != nil {
+			return nil, errUnknown
+		}
+		return w.beatDone(), nil
+	}
 	if _, ok := ev.(dismissed); ok && len(effects) > 0 {
 		s.cfg.Log.Info("a job was dismissed", "job", job.Short())
 	}

@@ -47,7 +47,11 @@ func (x *fetcher) arrange(ctx context.Context, f arrange) event {
 	for left, i := x.maxBytes-guardian.BytesOf(all), 0; out.ok && i < len(all); i++ {
 		if f2 := all[i]; f2.Spare && f2.Size <= left {
 			left -= f2.Size
-			out.whole = x.bring(ctx, f.ward, []guardian.File{f2}, from) && out.whole
+			if !x.bring(ctx, f.ward, []guardian.File{f2}, from) {
+				out.whole = false
+				continue
+			}
+			out.spare = append(out.spare, f2.CID)
 		}
 	}
 	return out

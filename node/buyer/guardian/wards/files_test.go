@@ -3,6 +3,7 @@ package wards
 import (
 	"context"
 	"fmt"
+	"reflect"
 	"slices"
 	"sync"
 	"testing"
@@ -215,11 +216,11 @@ func TestFetchesAreBounded(t *testing.T) {
 	guardiantest.Must(t, err)
 	x := &fetcher{guard: s.guard, under: make(chan struct{}, 1)}
 	f := arrange{ward: Ward{Charter: c, Members: members}, bring: true}
-	if got := x.arrange(t.Context(), f); got != (arranged{tried: true, ok: true, whole: true}) {
+	if got := x.arrange(t.Context(), f); !reflect.DeepEqual(got, arranged{tried: true, ok: true, whole: true}) {
 		t.Errorf("alone: %+v", got)
 	}
 	x.under <- struct{}{}
-	if got := x.arrange(t.Context(), f); got != (arranged{tried: true}) {
+	if got := x.arrange(t.Context(), f); !reflect.DeepEqual(got, arranged{tried: true}) {
 		t.Errorf("beside another: %+v", got)
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/ipfs/go-cid"
+
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/buyer/guardian"
@@ -61,6 +63,7 @@ type guarded struct {
 	refreshed bool            // the other guardians were polled
 	taken     bool            // the job was taken up under the epoch
 	complete  bool            // all files are stored, also the state's
+	spare     []cid.Cid       // spare files of the state that are stored
 	erased    bool            // the journal has the ward alone
 	expired   bool            // it is gone once it is erased
 	gone      bool            // the journal has nothing of it

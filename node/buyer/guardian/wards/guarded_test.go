@@ -411,7 +411,7 @@ func (m *model) call(fails bool) {
 	case takeUp:
 		m.step(takenUp{f.ward.Epoch, err})
 	case arrange:
-		m.step(arranged{f.state, f.bring, err == nil && f.bring, true})
+		m.step(arranged{of: f.state, tried: f.bring, ok: err == nil && f.bring, whole: true})
 	case erase:
 		if err == nil {
 			err = remove(m.tb.Context(), m.disk, m.w.Job)

@@ -1,6 +1,8 @@
 package wards
 
 import (
+	"github.com/ipfs/go-cid"
+
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/buyer/guardian"
@@ -55,6 +57,7 @@ type (
 		tried bool                  // files were to be brought
 		ok    bool                  // all files of the job and of this state are stored
 		whole bool                  // and all spare files that it has room for
+		spare []cid.Cid             // those of them that are stored
 	}
 	merged struct {
 		why      purpose

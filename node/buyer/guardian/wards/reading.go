@@ -9,6 +9,7 @@ import (
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/buyer/guardian"
 	"github.com/starling-network/starling/node/nodepb"
 	"github.com/starling-network/starling/p2p/stream"
 	"github.com/starling-network/starling/verify"
@@ -70,6 +71,16 @@ func (g *guard) receiptsOf(
 
 func done() *nodepb.GuardReply {
 	return &nodepb.GuardReply{Op: &nodepb.GuardReply_Done_{Done: &nodepb.GuardReply_Done{}}}
+}
+
+// beatDone answers a beat with the spare files that are stored.
+func (w guarded) beatDone() *nodepb.GuardReply {
+	out := done()
+	if w.state != nil && w.state.Epoch == w.Epoch {
+		out.GetDone().Version = w.state.Version
+		out.GetDone().Spare = guardian.SpareBits(w.state.Files, w.spare)
+	}
+	return out
 }
 
 func malformed(format string, args ...any) error {

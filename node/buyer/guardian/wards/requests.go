@@ -76,6 +76,7 @@ func (s *step) keepState(st guardian.SignedState) error {
 		s.drop(s.state.Files)
 	}
 	s.state, s.complete, s.tried = &st, false, time.Time{}
+	s.spare = st.SpareOf(s.spare)
 	s.do(putState{})
 	return nil
 }

@@ -186,4 +186,5 @@ func (s *step) arranged(ev arranged) {
 	if s.complete = s.state == ev.of && ev.whole; s.state != ev.of {
 		s.tried = time.Time{} // the state's files are due
 	}
+	s.spare = s.state.SpareOf(ev.spare)
 }

@@ -22,7 +22,7 @@ type shownCheckpoint struct {
 	CID    string    `json:"cid"`
 	Bytes  int64     `json:"bytes"`
 	At     time.Time `json:"at"`
-	// Provider made it and keeps its last two; "" if the rank does not run. Guardians fetch it from this peer.
+	// Provider made it and keeps its last two; "" if the rank does not run. Guardians have answered that they have it.
 	Provider  string   `json:"provider,omitempty"`
 	Guardians []string `json:"guardians,omitempty"`
 	Dir       string   `json:"dir,omitempty"` // it was downloaded to
@@ -41,6 +41,9 @@ func New(a *cli.App, download Download) *cobra.Command {
 to another provider continues from the newest. run --checkpoint PATH[:EVERY] names the directory. The provider
 packs it when it has changed and is at rest. This peer fetches the packs while the job runs, and the job's
 guardians fetch them from this peer. A rank that has ended well keeps none.
+
+KEPT BY names the peers that have a checkpoint: this peer, the provider that made it, and the guardians that have
+answered this peer that they store it. Nothing proves their answers. A peer that does not run the job has none.
 
 A pack is what the provider says it is: its digest is checked, its content is not. --get downloads the newest one
 of each rank into DIR, or of one rank with --rank. starling cp copies the directory of a running job as it is now.`,
@@ -102,10 +105,8 @@ func checkpointsOf(j record.Job, rank int) (out []shownCheckpoint) {
 			if r.State == record.RankRunning {
 				s.Provider = r.Provider.String()
 			}
-			if j.Detached != nil {
-				for _, g := range j.Detached.Guardians {
-					s.Guardians = append(s.Guardians, g.Key.String())
-				}
+			for _, g := range c.Guardians {
+				s.Guardians = append(s.Guardians, g.String())
 			}
 			out = append(out, s)
 		}
@@ -123,10 +124,10 @@ func checkpointTable(t *cli.Table, shown []shownCheckpoint, now time.Time) {
 	for _, s := range shown {
 		last := "this peer"
 		if s.Provider != "" {
-			last += ", its provider " + s.Provider[:min(len(s.Provider), 8)]
+			last += ", its provider " + brief(s.Provider)
 		}
-		if n := len(s.Guardians); n > 0 {
-			last += ", " + cli.Count(n, "guardian")
+		for _, g := range s.Guardians {
+			last += ", guardian " + brief(g)
 		}
 		if saved {
 			last = s.Dir
@@ -134,6 +135,9 @@ func checkpointTable(t *cli.Table, shown []shownCheckpoint, now time.Time) {
 		t.Row(s.Rank, s.Number, s.Bytes, now.Sub(s.At).Round(time.Second), last)
 	}
 }
+
+// brief is a name as other tables have it.
+func brief(name string) string { return name[:min(len(name), 8)] }
 
 // noCheckpoints returns the error of a job without checkpoints, with the reason.
 func noCheckpoints(j record.Job) error {
