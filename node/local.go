@@ -14,6 +14,7 @@ import (
 	"github.com/starling-network/starling/node/api/server"
 	"github.com/starling-network/starling/node/auditing"
 	"github.com/starling-network/starling/node/config"
+	"github.com/starling-network/starling/node/files"
 	"github.com/starling-network/starling/node/metrics"
 	"github.com/starling-network/starling/node/rewards"
 	"github.com/starling-network/starling/node/selling"
@@ -114,6 +115,7 @@ func (n *Node) reached() server.Rooms {
 	r.Buyer, r.Files, r.Copies, r.Blocks, r.Proofs = n.buyer, n.files, n.copies, n.blocks, n.proofs
 	r.Peer, r.Healthy = described{n.status, n.user.Guards}, n.status
 	r.Market, r.Metered, r.Log = traded{n.status, n.user.Leases}, n, n.p.Log
+	r.Shelf = files.Pushed{Files: n.files, Others: n.user.Shelf}
 	return r
 }
 

@@ -44,14 +44,18 @@ type WithdrawnUnit struct {
 	Leased bool         `json:"leased"` // it is still leased
 }
 
-// ImageInfo is a container image that was brought for an execution and stays.
+// ImageInfo is a container image that was brought for an execution and stays, or was pushed for jobs of this peer.
 type ImageInfo struct {
 	ID     string    `json:"id"`
 	Digest string    `json:"digest"` // by which jobs named it
-	Size   int64     `json:"size"`   // unpacked, bytes; images share layers
+	Size   int64     `json:"size"`   // unpacked, bytes; images share layers; of a pushed one, its files
 	Used   time.Time `json:"used"`   // last
-	InUse  bool      `json:"inUse"`  // a container is made of it
+	InUse  bool      `json:"inUse"`  // a container is made of it, or a job needs the pushed one
 	Public bool      `json:"public"` // its registry gave it without credentials; offers name it if it was used lately
+	// Names are those of an image that was pushed for jobs of this peer, NAME[:TAG]; others have none.
+	Names []string `json:"names,omitempty"`
+	// Incomplete means that the peer needed the room of some files of a pushed image.
+	Incomplete bool `json:"incomplete,omitempty"`
 }
 
 // PriceRequest is a new price of a class, in base units per unit-hour.

@@ -49,8 +49,9 @@ type DryRun struct {
 
 // Upload is a file to store.
 type Upload struct {
-	Tree bool      `query:"tree" doc:"the file is the tar of a directory"`
-	Data io.Reader `body:"application/octet-stream"`
+	Tree  bool      `query:"tree" doc:"the file is the tar of a directory"`
+	Image string    `query:"image" doc:"the file is the manifest of this pushed image; the peer notes the name"`
+	Data  io.Reader `body:"application/octet-stream"`
 }
 
 // Submit is a job to submit.

@@ -216,7 +216,8 @@ var (
 		Pattern: "POST /v1/offers/own/price", Summary: "Change the price of a class",
 	})
 	ListImages = declare(route.Route[None, []ImageInfo]{
-		Pattern: "GET /v1/images", Summary: "List the images that were brought for jobs of others and stay",
+		Pattern: "GET /v1/images",
+		Summary: "List the images of jobs of others that stay, and the pushed ones of this peer",
 	})
 	RemoveImage = declare(route.Route[ByID, None]{
 		Pattern: "DELETE /v1/images/{id}", Summary: "Remove an image that nothing uses",

@@ -48,6 +48,7 @@ type Files struct {
 	grants  *grants
 	fellows *fellows
 	flights *flights
+	pace    pace
 	server  *stream.Server // nil before Start
 	jobs    Jobs
 	needs   []need
@@ -55,7 +56,8 @@ type Files struct {
 
 // New makes the files of a store.
 func New(cfg Config) *Files {
-	return &Files{cfg: cfg, grants: newGrants(), fellows: newFellows(cfg.Fellows), flights: &flights{}}
+	return &Files{cfg: cfg, grants: newGrants(), fellows: newFellows(cfg.Fellows), flights: &flights{},
+		pace: pace{turnTime, askTime}}
 }
 
 // Serve sets the jobs with API keys that read files. It is called before Start.

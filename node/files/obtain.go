@@ -42,9 +42,9 @@ func (f *Files) Obtain(ctx context.Context, at workload.Places, c cid.Cid, max i
 	return errors.Join(failed, err)
 }
 
-// origin returns the place of a blob that is no peer, and the holders of what comes from it: the peer, and the places
+// originOf returns the place of a blob that is no peer, and the holders of what comes from it: the peer, and the places
 // that are no secret.
-func (f *Files) origin(at workload.Places) (o origin, holders []string) {
+func originOf(c *web.Client, at workload.Places) (o origin, holders []string) {
 	holders = []string{peerHolder(at.Peer)}
 	if at.Origin != nil {
 		return at.Origin, append(holders, urlHolder(at.Origin.Name()))
@@ -54,7 +54,7 @@ func (f *Files) origin(at workload.Places) (o origin, holders []string) {
 			holders = append(holders, urlHolder(u))
 		}
 	}
-	return site{f.cfg.Web.File(at.URLs, at.Size)}, holders
+	return site{c.File(at.URLs, at.Size)}, holders
 }
 
 // admit waits until a download may begin. The returned function is called with its error.
@@ -67,7 +67,7 @@ func (f *Files) admit(ctx context.Context, at workload.Places) (done func(error)
 
 // download brings a blob from its origin or its URLs.
 func (f *Files) download(ctx context.Context, at workload.Places, c cid.Cid, max int64) error {
-	source, holders := f.origin(at)
+	source, holders := originOf(f.cfg.Web, at)
 	r := relay{f, source, at, c}
 	for {
 		stored := f.cfg.Blobs.Has(c)

@@ -39,6 +39,9 @@ const (
 	askTime, askFirst, askMost = time.Second, 200 * time.Millisecond, 2 * time.Second
 )
 
+// pace is turnTime and askTime; tests have their own.
+type pace struct{ turn, ask time.Duration }
+
 // site is a file of the web, as a supplier of parts.
 type site struct{ web.File }
 
@@ -87,11 +90,11 @@ func (r relay) source(ctx context.Context) blob.Source {
 func (r relay) await(ctx context.Context, all []swarm.Supplier) (from fellow, ok bool) {
 	begun, turn := time.Now(), r.turn(all)
 	for pause := askFirst; ctx.Err() == nil; pause = min(2*pause, askMost) {
-		from, coming, ok := asked(ctx, all, r.c, r.at.Size)
+		from, coming, ok := r.asked(ctx, all)
 		if ok {
 			return from, true
 		}
-		patience := time.Duration(turn) * turnTime
+		patience := time.Duration(turn) * r.f.pace.turn
 		if len(coming) > 0 {
 			patience = max(patience, comes(r.at.Size))
 		}
@@ -128,9 +131,9 @@ func (r relay) turn(all []swarm.Supplier) (n int) {
 	return n
 }
 
-// asked asks fellows whether they have a blob. It returns the first that has all of it, or those that receive it.
-func asked(ctx context.Context, all []swarm.Supplier, c cid.Cid, size int64) (from fellow, coming []peer.ID, ok bool) {
-	ctx, cancel := context.WithTimeout(ctx, askTime)
+// asked asks fellows whether they have the blob. It returns the first that has all of it, or those that receive it.
+func (r relay) asked(ctx context.Context, all []swarm.Supplier) (from fellow, coming []peer.ID, ok bool) {
+	ctx, cancel := context.WithTimeout(ctx, r.f.pace.ask)
 	defer cancel()
 	type answer struct {
 		of  fellow
@@ -140,7 +143,7 @@ func asked(ctx context.Context, all []swarm.Supplier, c cid.Cid, size int64) (fr
 	answers := make(chan answer, len(all))
 	for _, s := range all {
 		go func() {
-			has, err := s.Part(ctx, c, size, 0, nil)
+			has, err := s.Part(ctx, r.c, r.at.Size, 0, nil)
 			of, _ := s.(fellow)
 			answers <- answer{of, has, err}
 		}()
@@ -150,7 +153,7 @@ func asked(ctx context.Context, all []swarm.Supplier, c cid.Cid, size int64) (fr
 		case a := <-answers:
 			switch {
 			case a.err != nil:
-			case a.has == nil || a.has.Equal(chunks.All(chunks.Count(size))):
+			case a.has == nil || a.has.Equal(chunks.All(chunks.Count(r.at.Size))):
 				return a.of, nil, true
 			default:
 				coming = append(coming, a.of.ID)

@@ -18,6 +18,7 @@ import (
 	"github.com/starling-network/starling/node/api"
 	"github.com/starling-network/starling/node/inventory"
 	"github.com/starling-network/starling/node/provider"
+	"github.com/starling-network/starling/node/runtime"
 	"github.com/starling-network/starling/node/service"
 	"github.com/starling-network/starling/node/settle"
 )
@@ -211,11 +212,11 @@ func (n None) ResumeOffers(context.Context, []string) error { return n.err() }
 // PriceOffer returns the error of a peer that does not sell.
 func (n None) PriceOffer(context.Context, market.Class, market.Price) error { return n.err() }
 
-// Images returns the error of a peer that does not sell.
-func (n None) Images(context.Context) ([]api.ImageInfo, error) { return nil, n.err() }
+// Images returns none.
+func (None) Images(context.Context) ([]api.ImageInfo, error) { return []api.ImageInfo{}, nil }
 
-// RemoveImage returns the error of a peer that does not sell.
-func (n None) RemoveImage(context.Context, string) error { return n.err() }
+// RemoveImage returns runtime.ErrNoImage.
+func (None) RemoveImage(context.Context, string) error { return runtime.ErrNoImage }
 
 // Leases returns none.
 func (None) Leases() []api.SoldLease { return []api.SoldLease{} }

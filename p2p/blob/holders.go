@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 
@@ -36,6 +38,12 @@ func (s *Store) Bring(c cid.Cid, holder string) error {
 func (s *Store) Brought(c cid.Cid, holder string) bool {
 	there, err := s.holders.of(c)
 	return err == nil && there[holder] > 0 && s.Has(c)
+}
+
+// Holders returns the noted holders of a blob, in no order.
+func (s *Store) Holders(c cid.Cid) ([]string, error) {
+	there, err := s.holders.of(c)
+	return slices.Collect(maps.Keys(there)), err
 }
 
 // of returns the holders of a blob, with their places from 1 on.

@@ -270,6 +270,8 @@ func (f *fake) OpenBlob(key, text string) (io.ReadCloser, int64, error) {
 	return io.NopCloser(bytes.NewReader(b)), int64(len(b)), nil
 }
 
+func (f *fake) NameImage(string, string) error { return nil }
+
 func (f *fake) Stored() ([]api.StoredBlob, error) { return []api.StoredBlob{{CID: "stored"}}, nil }
 
 func (f *fake) Clean(bool) ([]api.StoredBlob, error) { return []api.StoredBlob{}, nil }

@@ -20,6 +20,7 @@ import (
 type Blobs interface {
 	PutBlob(ctx context.Context, key string, r io.Reader) (string, int64, error)
 	OpenBlob(key, cid string) (io.ReadCloser, int64, error)
+	NameImage(cid, image string) error
 	Stored() ([]api.StoredBlob, error)
 	Clean(dry bool) ([]api.StoredBlob, error)
 }
@@ -29,6 +30,9 @@ func BindBlobs(of Blobs) []route.Bound {
 	return []route.Bound{
 		api.PutBlob.Bind(func(ctx context.Context, q api.Upload) (record.Blob, error) {
 			c, n, err := of.PutBlob(ctx, keyName(ctx), q.Data)
+			if err == nil && q.Image != "" {
+				err = of.NameImage(c, q.Image)
+			}
 			return record.Blob{CID: c, Size: n, Tree: q.Tree}, err
 		}),
 		api.ListBlobs.Bind(func(context.Context, api.None) ([]api.StoredBlob, error) { return of.Stored() }),
@@ -193,7 +197,7 @@ type Operator interface {
 	PriceOffer(ctx context.Context, class market.Class, price market.Price) error
 }
 
-// Shelf is the images that were brought for jobs of others and stay.
+// Shelf is the images that were brought for jobs of others and stay, and those that were pushed for jobs of this peer.
 type Shelf interface {
 	Images(ctx context.Context) ([]api.ImageInfo, error)
 	// RemoveImage removes an image that nothing uses.

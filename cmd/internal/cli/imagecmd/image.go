@@ -23,8 +23,8 @@ func NewImage(a *cli.App) *cobra.Command {
 		Use:   "image",
 		Short: "Store, list and remove container images",
 		Long: `Stores container images that no registry has on the peer. Providers of a job get them from there, and
-only they: the image needs no registry and is not published. On a peer that sells, lists and removes the images that
-were brought for jobs of others.`,
+only they: the image needs no registry and is not published. Lists and removes these images and, on a peer that sells,
+the images that were brought for jobs of others.`,
 		Example: `  starling image push app:dev
   starling image ls`,
 	}, newPush(a), newLs(a), newRm(a))

@@ -38,15 +38,17 @@ func push(ctx context.Context, c *api.Client, r io.Reader, name string, p *cli.P
 	if err != nil {
 		return Pushed{}, err
 	}
-	for _, text := range [][]byte{i.Config, i.Manifest} {
-		if err := u.store(ctx, partOf(text), bytes.NewReader(text)); err != nil {
-			return Pushed{}, err
-		}
-	}
 	if name == "" {
 		name = i.Name
 	}
-	out := Pushed{Image: pushedName(name, partOf(i.Manifest).Digest), Platform: i.Platform, Layers: len(i.Layers),
+	if err := u.store(ctx, partOf(i.Config), bytes.NewReader(i.Config)); err != nil {
+		return Pushed{}, err
+	}
+	u.image = pushedName(name, partOf(i.Manifest).Digest)
+	if err := u.store(ctx, partOf(i.Manifest), bytes.NewReader(i.Manifest)); err != nil {
+		return Pushed{}, err
+	}
+	out := Pushed{Image: u.image, Platform: i.Platform, Layers: len(i.Layers),
 		Uploaded: u.uploaded, Size: partOf(i.Config).Size + partOf(i.Manifest).Size}
 	counted := map[string]bool{}
 	for _, l := range i.Layers {
@@ -77,6 +79,7 @@ func pushedName(name, digest string) string {
 type uploader struct {
 	peer     *api.Client
 	p        *cli.Progress
+	image    string // the name to note with the next part, the manifest
 	uploaded int64
 }
 
@@ -89,11 +92,15 @@ func (u *uploader) store(ctx context.Context, p part, r io.ReadSeeker) error {
 	if err != nil {
 		return err
 	}
-	if body, err := u.peer.GetBlob(ctx, c.String()); err == nil {
-		return body.Close() // unread
+	body, err := u.peer.GetBlob(ctx, c.String())
+	if err == nil {
+		if err := body.Close(); err != nil || u.image == "" { // unread
+			return err
+		}
+		u.uploaded -= p.Size // the name comes with the manifest
 	}
 	shown := &shownReader{Reader: r, p: u.p, size: p.Size}
-	b, err := api.PutBlob.Call(ctx, u.peer, api.Upload{Data: shown})
+	b, err := api.PutBlob.Call(ctx, u.peer, api.Upload{Data: shown, Image: u.image})
 	if err != nil {
 		return fmt.Errorf("uploading the image: %w", err)
 	}
