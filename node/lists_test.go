@@ -130,31 +130,31 @@ var kinds = []struct {
 	list  string
 }{
 	{"light, free", func(t *testing.T) Parts { return light(freeParts(t)) },
-		"journal slots host reputation files entries replies buyer"},
+		"journal slots host reputation files entries replies buyer copies"},
 	{"light, token", func(t *testing.T) Parts { return light(tokenParts(t, 0)) },
-		"journal slots host code reputation files entries replies buyer money"},
+		"journal slots host code reputation files entries replies buyer copies money"},
 	{"buyer, free", freeParts,
-		"journal slots host reputation files discovery gossip coordinates proofs replies exchange networks buyer anchored clients"},
+		"journal slots host reputation files discovery gossip coordinates proofs replies exchange networks buyer copies anchored clients"},
 	{"buyer, free, no entry", func(t *testing.T) Parts {
 		p := freeParts(t)
 		p.Config.Entry.Serve = false
 		return p
-	}, "journal slots host reputation files discovery gossip coordinates proofs replies exchange networks buyer anchored"},
+	}, "journal slots host reputation files discovery gossip coordinates proofs replies exchange networks buyer copies anchored"},
 	{"seller, free", func(t *testing.T) Parts { return sells(freeParts(t)) },
-		"journal slots host reputation files discovery gossip coordinates proofs replies exchange networks provider buyer anchored " +
+		"journal slots host reputation files discovery gossip coordinates proofs replies exchange networks provider buyer copies anchored " +
 			"clients"},
 	{"seller, token", func(t *testing.T) Parts { return sells(tokenParts(t, 0)) },
 		"journal slots host code reputation files rules discovery gossip coordinates proofs replies exchange networks " +
-			"provider buyer money guardian anchored clients"},
+			"provider buyer copies money guardian anchored clients"},
 	{"seller, audited", func(t *testing.T) Parts { return sells(tokenParts(t, 100)) },
 		"journal slots host code reputation beacons files rules discovery gossip coordinates proofs replies " +
-			"exchange networks provider audits buyer money guardian anchored clients"},
+			"exchange networks provider audits buyer copies money guardian anchored clients"},
 	{"buyer, audited, with ports", func(t *testing.T) Parts {
 		p := tokenParts(t, 100)
 		p.NoAPI, p.Config.Metrics.Listen = false, "127.0.0.1:0"
 		return p
 	}, "journal slots host code reputation beacons files rules discovery gossip coordinates proofs replies " +
-		"exchange networks audits buyer money guardian anchored clients metrics api"},
+		"exchange networks audits buyer copies money guardian anchored clients metrics api"},
 }
 
 func newNode(t *testing.T, p Parts) *Node {
