@@ -20,12 +20,11 @@ const (
 )
 
 func main() {
-	if err := keep(os.Args[1:]); err != nil {
-		fmt.Fprintln(os.Stderr, "keep:", err)
-		os.Exit(1)
-	}
+	fmt.Fprintln(os.Stderr, "keep:", keep(os.Args[1:]))
+	os.Exit(1)
 }
 
+// keep returns its error only: the program stays.
 func keep(args []string) error {
 	if len(args) != 2 {
 		return errors.New("usage: keep SEED MIB")
