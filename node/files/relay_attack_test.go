@@ -143,7 +143,7 @@ func TestRelayLater(t *testing.T) {
 	data := content(5<<20 + 11)
 	c, o := blob.Sum(data), newDepot(data)
 	w.joins(first, c)
-	if err := w.from(first, o, c, len(data), second); err != nil {
+	if err := w.from(first, o, c, len(data)); err != nil {
 		t.Fatal(err)
 	}
 	sent := o.sent.Load()
