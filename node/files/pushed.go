@@ -56,7 +56,7 @@ func named(holders []string) (out []string) {
 	return out
 }
 
-// Pushed is the images of a peer: those pushed for its own jobs, and those that others' jobs brought.
+// Pushed lists and removes the images of a peer: those pushed for its own jobs, and those brought for jobs of others.
 type Pushed struct {
 	Files  *Files
 	Others interface {

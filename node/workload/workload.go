@@ -178,7 +178,7 @@ func (s Stage) Prepare(
 		if err := fetch(ctx, at, c, left); err != nil {
 			return nil, fmt.Errorf("fetching input %s: %w", in.Path, err)
 		}
-		size, err := sizeOf(blobs, c) // the buyer's figure proves nothing
+		size, err := SizeOf(blobs, c) // the buyer's figure proves nothing
 		if err != nil {
 			return nil, fmt.Errorf("placing input %s: %w", in.Path, err)
 		}
@@ -198,7 +198,8 @@ func (s Stage) Prepare(
 	return s.Mounts(w), nil
 }
 
-func sizeOf(blobs Blobs, c cid.Cid) (int64, error) {
+// SizeOf returns the size of a stored blob, in bytes.
+func SizeOf(blobs Blobs, c cid.Cid) (int64, error) {
 	p, err := blobs.Path(c)
 	if err != nil {
 		return 0, err

@@ -197,7 +197,7 @@ type Operator interface {
 	PriceOffer(ctx context.Context, class market.Class, price market.Price) error
 }
 
-// Shelf is the images that were brought for jobs of others and stay, and those that were pushed for jobs of this peer.
+// Shelf has the images of a peer: those pushed for its own jobs, and those brought for jobs of others.
 type Shelf interface {
 	Images(ctx context.Context) ([]api.ImageInfo, error)
 	// RemoveImage removes an image that nothing uses.

@@ -57,7 +57,8 @@ type Jobs interface {
 type Files interface {
 	// PutBlob stores the content of r, for an API key unless that is "".
 	PutBlob(ctx context.Context, key string, r io.Reader) (c string, size int64, err error)
-	// OpenBlob reads a stored blob; with key "", any. It returns blob.ErrNotFound for one that is not stored.
+	// OpenBlob reads a stored blob that an API key may read; any, if key is "". It returns blob.ErrNotFound if there is
+	// no such blob.
 	OpenBlob(key, c string) (io.ReadCloser, int64, error)
 	// Fetch copies a blob of at most most bytes from a peer into the store.
 	Fetch(ctx context.Context, from peer.ID, c cid.Cid, most int64) error
@@ -152,7 +153,7 @@ func (r *Room) Blobs() (map[cid.Cid]bool, error) {
 	return out, nil
 }
 
-// read returns the entry of a job, and its prefix. It returns record.ErrNoCopies if there is none.
+// read returns a job's entry and the prefix of its key. It returns record.ErrNoCopies for a job without an entry.
 func (r *Room) read(ctx context.Context, id string) (k record.Kept, at string, err error) {
 	for _, at := range []string{record.KeptOpen, record.KeptOver} {
 		k, err := record.Keepings.Get(ctx, r.cfg.Store, at+id)

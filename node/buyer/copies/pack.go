@@ -33,13 +33,12 @@ func outputs(j record.Job) map[string]record.Blob {
 // pack stores the outputs of a job as one encrypted archive, and returns the new key that decrypts it. It returns
 // blob.ErrNotFound if an output is not here.
 func (r *Room) pack(ctx context.Context, j record.Job) (record.Blob, string, error) {
-	of := outputs(j)
-	for c := range of {
-		if ok, err := r.here(c); err != nil {
-			return record.Blob{}, "", err
-		} else if !ok {
-			return record.Blob{}, "", fmt.Errorf("output %s: %w", c, blob.ErrNotFound)
-		}
+	missing, err := r.missing(j)
+	if err != nil {
+		return record.Blob{}, "", err
+	}
+	if len(missing) > 0 {
+		return record.Blob{}, "", fmt.Errorf("outputs %v: %w", slices.Sorted(maps.Keys(missing)), blob.ErrNotFound)
 	}
 	id, err := age.GenerateX25519Identity()
 	if err != nil {
@@ -49,7 +48,7 @@ func (r *Room) pack(ctx context.Context, j record.Job) (record.Blob, string, err
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		to.CloseWithError(r.seal(to, id.Recipient(), slices.Sorted(maps.Keys(of))))
+		to.CloseWithError(r.seal(to, id.Recipient(), slices.Sorted(maps.Keys(outputs(j)))))
 	}()
 	c, size, err := r.cfg.Files.PutBlob(ctx, j.Key, from)
 	from.CloseWithError(context.Canceled) // the writer ends, if the store took no more
@@ -174,7 +173,7 @@ func (r *Room) ask(ctx context.Context, from peer.ID, c cid.Cid, size int64) err
 	ctx, cancel := context.WithTimeout(ctx, patience(size))
 	defer cancel()
 	err := r.cfg.Files.Fetch(ctx, from, c, size)
-	if errors.Is(err, blob.ErrDigest) { // the false bytes may be those that another provider sent before
+	if errors.Is(err, blob.ErrDigest) { // perhaps of a part that another provider sent before
 		err = r.cfg.Files.Fetch(ctx, from, c, size)
 	}
 	return err

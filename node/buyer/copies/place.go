@@ -205,8 +205,8 @@ func refused(err error) bool {
 	return errors.Is(err, record.ErrRefused) || errors.Is(err, record.ErrFunds) || errors.Is(err, job.ErrInvalid)
 }
 
-// spec returns the volume of an attempt. Its provider is none of those that have a copy. Nor is it one of the job's
-// own, or one that lost a copy, unless the last attempt found no provider.
+// spec returns the volume of an attempt. It excludes providers that have a copy. It also excludes the job's own
+// providers, and providers that lost a copy, unless the last attempt found no provider.
 func (r *Room) spec(j record.Job, k record.Kept, i int) (job.Job, error) {
 	c := j.Spec.Copies
 	if c == nil {

@@ -29,35 +29,34 @@ func SameFiles(a, b []File) bool {
 	})
 }
 
-// SpareBits returns a bit for each spare file of a list, in its order, the lowest first: whether it is stored.
-func SpareBits(files []File, stored []cid.Cid) (bits []byte) {
-	i := 0
+// spares returns the spare files of a list, in its order.
+func spares(files []File) (out []cid.Cid) {
 	for _, f := range files {
-		if !f.Spare {
-			continue
+		if f.Spare {
+			out = append(out, f.CID)
 		}
-		if i%8 == 0 {
-			bits = append(bits, 0)
-		}
-		if slices.Contains(stored, f.CID) {
+	}
+	return out
+}
+
+// SpareBits returns a bit for each spare file of a list, in its order, the lowest first: whether it is stored.
+func SpareBits(files []File, stored []cid.Cid) []byte {
+	all := spares(files)
+	bits := make([]byte, (len(all)+7)/8)
+	for i, c := range all {
+		if slices.Contains(stored, c) {
 			bits[i/8] |= 1 << (i % 8)
 		}
-		i++
 	}
 	return bits
 }
 
 // SpareOf is the reverse of SpareBits. Bits beyond the list are ignored, and missing ones are 0.
 func SpareOf(files []File, bits []byte) (stored []cid.Cid) {
-	i := 0
-	for _, f := range files {
-		if !f.Spare {
-			continue
-		}
+	for i, c := range spares(files) {
 		if i/8 < len(bits) && bits[i/8]&(1<<(i%8)) != 0 {
-			stored = append(stored, f.CID)
+			stored = append(stored, c)
 		}
-		i++
 	}
 	return stored
 }

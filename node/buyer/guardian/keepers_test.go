@@ -14,8 +14,8 @@ import (
 	"github.com/starling-network/starling/node/buyer/guardian/guardiantest"
 )
 
-// The guardians that have fetched a checkpoint are known by their answers, and no others: not those that are away, and
-// none while nobody has the file or when it is no longer one of the state's.
+// The keepers of a checkpoint are the guardians that have answered that they store it. One that is away is none, and
+// there are none before a guardian has the file and after the state no longer names it.
 func TestKeepers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -63,7 +63,7 @@ func TestKeepers(t *testing.T) {
 	})
 }
 
-// A guardian's answer cannot name other files than those that it was asked for, whatever its bits are.
+// A guardian's answer names only files of the state that it was sent, whatever its bits are.
 func TestAttackKeptBits(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

@@ -2,7 +2,6 @@ package hooks
 
 import (
 	"context"
-	"os"
 	"time"
 
 	"github.com/starling-network/starling/node/executor"
@@ -63,17 +62,13 @@ func (f Files) beside(e *executor.Execution) (uint32, error) {
 	if err != nil {
 		return 0, err
 	}
-	path, err := f.Blobs.Path(c)
+	size, err := workload.SizeOf(f.Blobs, c)
 	if err != nil {
 		return 0, err
 	}
-	st, err := os.Stat(path)
-	if err != nil {
-		return 0, err
-	}
-	left := (e.Disk() - st.Size()) >> 20
+	left := (e.Disk() - size) >> 20
 	if left < 1 {
-		return 0, workload.Bad("volume: no room beside its file of %d bytes on %d MiB of disk", st.Size(), e.Disk()>>20)
+		return 0, workload.Bad("volume: no room beside its file of %d bytes on %d MiB of disk", size, e.Disk()>>20)
 	}
 	return uint32(left), nil
 }

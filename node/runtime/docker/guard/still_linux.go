@@ -179,17 +179,17 @@ func (s *stillness) begin(pid int) {
 // stop stops a process that runs during the stillness, or kills it if it has evaded the stillness too often.
 func (s *stillness) stop(pid int) {
 	p := s.stops[pid]
-	if p == nil && stopPends(pid) { // fork(2) was under way when all were stopped: it stops before it runs
+	switch {
+	case p == nil && stopPends(pid): // fork(2) was under way when all were stopped: it stops before it runs
 		p = &stopped{ticks: userTicks(pid)}
-		s.stops[pid] = p
-	} else if p == nil {
+	case p == nil:
 		s.begun++
 		p = &stopped{resumed: s.begun}
-		s.stops[pid] = p
-	} else if p.stands {
+	case p.stands:
 		p.stands = false
 		p.resumed++
 	}
+	s.stops[pid] = p
 	delete(s.before, pid)
 	if p.resumed > maxResumed || userTicks(pid) > p.ticks+maxTicks*threadsOf(pid) {
 		_ = unix.Kill(pid, unix.SIGKILL)

@@ -68,16 +68,13 @@ func save(s record.ShownCopies, path string) error {
 func table(t *cli.Table, s record.ShownCopies) {
 	t.Head("PROVIDER", "STATE", "PAID UNTIL", "VOLUME", "REASON")
 	for _, c := range s.Copies {
-		provider, until, volume := "-", "-", "-"
+		provider, until := "-", "-"
 		if !c.Provider.IsZero() {
 			provider = c.Provider.Short()
 		}
 		if !c.Until.IsZero() {
 			until = c.Until.Local().Format(time.DateTime)
 		}
-		if c.Job != "" {
-			volume = c.Job
-		}
-		t.Row(provider, string(c.State), until, volume, cli.Clip(c.Reason, 60))
+		t.Row(provider, string(c.State), until, cli.Dash(c.Job), cli.Clip(c.Reason, 60))
 	}
 }
