@@ -22,7 +22,15 @@ const (
 	stopTimeout  = 5 * time.Second
 	maxHello     = 4096
 	maxStderr    = 8192
+
+	// The runtime looks for free ports and binds them later. If another program has one by then, it complains on its
+	// standard error and hangs. A start with a complaint is given this time and then repeated, starts times in all.
+	complaintTime = 3 * time.Second
+	starts        = 5
 )
+
+// errComplained means that the runtime wrote an error and did not start.
+var errComplained = errors.New("it complained and did not start")
 
 // host is the Node process of the runtime. It ends with its standard input, so that it never outlives its owner, even a
 // killed one.
@@ -39,8 +47,9 @@ type host struct {
 
 // tail keeps the last bytes written to it.
 type tail struct {
-	mu sync.Mutex
-	b  []byte
+	wrote chan struct{} // holds one token after a write
+	mu    sync.Mutex
+	b     []byte
 }
 
 func (t *tail) Write(p []byte) (int, error) {
@@ -48,6 +57,10 @@ func (t *tail) Write(p []byte) (int, error) {
 	defer t.mu.Unlock()
 	t.b = append(t.b, p...)
 	t.b = t.b[max(0, len(t.b)-maxStderr):]
+	select {
+	case t.wrote <- struct{}{}:
+	default:
+	}
 	return len(p), nil
 }
 
@@ -64,7 +77,21 @@ func startHost(ctx context.Context, dir string, slotMillis uint64) (*host, error
 	if err != nil {
 		return nil, err
 	}
-	h := &host{stderr: &tail{}, done: make(chan struct{})}
+	return startWith(ctx, node, dir, slotMillis)
+}
+
+// startWith starts the runtime with a Node program, again after a complaint.
+func startWith(ctx context.Context, node, dir string, slotMillis uint64) (h *host, err error) {
+	for range starts {
+		if h, err = startOnce(ctx, node, dir, slotMillis); !errors.Is(err, errComplained) {
+			break
+		}
+	}
+	return h, err
+}
+
+func startOnce(ctx context.Context, node, dir string, slotMillis uint64) (_ *host, err error) {
+	h := &host{stderr: &tail{wrote: make(chan struct{}, 1)}, done: make(chan struct{})}
 	h.cmd = exec.Command(node, "-e", string(hostScript), strconv.FormatUint(slotMillis, 10))
 	h.cmd.Dir = dir // base of require
 	h.cmd.Stderr = h.stderr
@@ -92,15 +119,31 @@ func startHost(ctx context.Context, dir string, slotMillis uint64) (*host, error
 		h.err = h.cmd.Wait()
 		close(h.done)
 	}()
-	select {
-	case err = <-hello:
-	case <-ctx.Done():
-		err = ctx.Err()
+	err = h.started(ctx, hello)
+	if errors.Is(err, errComplained) {
+		_ = h.kill() // the end of its input ends no program that hangs
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("starting the local Solana runtime: %w: %s", err, h.stderr.text()), h.stop())
 	}
 	return h, nil
+}
+
+// started waits for the script's line.
+func (h *host) started(ctx context.Context, hello <-chan error) error {
+	var complaint <-chan time.Time
+	for {
+		select {
+		case err := <-hello:
+			return err
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-h.stderr.wrote:
+			complaint = time.After(complaintTime)
+		case <-complaint:
+			return errComplained
+		}
+	}
 }
 
 // read parses the host script's line: {"rpc": URL, "secret": [64 numbers]}.
@@ -130,9 +173,14 @@ func (h *host) stop() error {
 		return nil
 	case <-timer.C:
 	}
-	err := syscall.Kill(-h.cmd.Process.Pid, syscall.SIGKILL)
+	err := h.kill()
 	<-h.done
-	if err != nil && !errors.Is(err, syscall.ESRCH) {
+	return err
+}
+
+// kill kills the process group.
+func (h *host) kill() error {
+	if err := syscall.Kill(-h.cmd.Process.Pid, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
 		return fmt.Errorf("killing the local Solana runtime: %w", err)
 	}
 	return nil
