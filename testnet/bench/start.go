@@ -30,6 +30,11 @@ type StartReport struct {
 	Bare Spread `json:"bare"`
 	// Overhead is the difference of the medians.
 	Overhead float64 `json:"overhead"`
+	// Ordered, Leased and Started are the parts of Submitted: until the order is published, then until the lease is
+	// signed and the first voucher paid, then until the buyer sees the program run.
+	Ordered Spread `json:"ordered,omitzero"`
+	Leased  Spread `json:"leased,omitzero"`
+	Started Spread `json:"started,omitzero"`
 }
 
 // benchStarts is the number of jobs, and of programs without a job.
@@ -63,7 +68,7 @@ func (b *bench) starts(ctx context.Context) error {
 func (b *bench) startsOf(
 	ctx context.Context, name string, spec job.Job, bare func(context.Context) (time.Duration, error),
 ) (StartReport, error) {
-	var submitted, first, alone []float64
+	var submitted, ordered, leased, started, first, alone []float64
 	again := 0
 	for n := 0; len(submitted) < benchStarts && n < 5*benchStarts; n++ {
 		if err := b.calm(ctx, 0); err != nil {
@@ -84,16 +89,19 @@ func (b *bench) startsOf(
 		switch {
 		case n < benchWarm:
 		case known:
-			submitted, alone = append(submitted, millis(s)), append(alone, millis(a))
+			submitted, alone = append(submitted, millis(s.total)), append(alone, millis(a))
+			ordered, leased = append(ordered, millis(s.ordered)), append(leased, millis(s.leased))
+			started = append(started, millis(s.started))
 		default:
-			first = append(first, millis(s))
+			first = append(first, millis(s.total))
 		}
 	}
 	if len(submitted) < benchStarts {
 		return StartReport{}, fmt.Errorf("only %d of %d jobs went to providers that were paid before",
 			len(submitted), 5*benchStarts)
 	}
-	r := StartReport{Runtime: name, Submitted: SpreadOf(submitted), First: SpreadOf(first), Bare: SpreadOf(alone)}
+	r := StartReport{Runtime: name, Submitted: SpreadOf(submitted), First: SpreadOf(first), Bare: SpreadOf(alone),
+		Ordered: SpreadOf(ordered), Leased: SpreadOf(leased), Started: SpreadOf(started)}
 	r.Overhead = r.Submitted.P50 - r.Bare.P50
 	return r, nil
 }
@@ -174,28 +182,42 @@ func startReport(name string, figures map[string]float64) (StartReport, error) {
 // said records and prints a report.
 func (b *bench) said(r StartReport) {
 	b.say("   %-12s submitted to running: %s; bare: %s", r.Runtime, r.Submitted, r.Bare)
+	if r.Leased.P50 > 0 {
+		b.say("   %-12s until ordered: %s", "", r.Ordered)
+		b.say("   %-12s then until leased: %s", "", r.Leased)
+		b.say("   %-12s then until running: %s", "", r.Started)
+	}
 	b.report.Starts = append(b.report.Starts, r)
 }
 
+// startTimes are the parts of the time from a submission until the program runs, without the funding of the lease.
+type startTimes struct{ total, ordered, leased, started time.Duration }
+
 // submitted runs a job. It returns the time until its program ran, and reports whether the buyer had paid the provider
 // before.
-func (b *bench) submitted(ctx context.Context, spec job.Job) (took time.Duration, known bool, err error) {
+func (b *bench) submitted(ctx context.Context, spec job.Job) (took startTimes, known bool, err error) {
 	began := time.Now()
 	j, steps, err := b.follow(ctx, spec)
 	if err != nil {
-		return 0, false, err
+		return took, false, err
 	}
 	t, err := timesOf(steps)
 	if err != nil {
-		return 0, false, fmt.Errorf("job %s: %w", j.ID, err)
+		return took, false, fmt.Errorf("job %s: %w", j.ID, err)
 	}
 	known = len(j.Ranks) == 1 && b.paid[j.Ranks[0].Provider]
 	for _, s := range steps {
-		if s.Kind == record.StepStarted {
-			return s.At.Sub(began) - t.fund, known, nil
+		switch s.Kind {
+		case record.StepLeased:
+			took.leased = t.total - t.publish - t.fund
+			took.ordered = s.At.Sub(began) - t.fund - took.leased
+		case record.StepStarted:
+			took.total = s.At.Sub(began) - t.fund
+			took.started = took.total - took.leased - took.ordered
+			return took, known, nil
 		}
 	}
-	return 0, false, fmt.Errorf("job %s ended and was never seen running", j.ID)
+	return took, false, fmt.Errorf("job %s ended and was never seen running", j.ID)
 }
 
 // sleeper returns a job of the sleeping program.

@@ -34,7 +34,8 @@ type Quoted struct {
 	Route string
 	Took  time.Duration // since the order was sent; for a direct quote, since its request
 
-	via peer.ID // the neighbour that brought it; empty for a requested quote
+	via    peer.ID // the neighbour that brought it; empty for a requested quote
+	misfit bool    // by Ask.Suits
 }
 
 // Trace receives the course of an auction.
@@ -60,12 +61,19 @@ type Ask struct {
 	Need   int
 	Skip   map[sign.Key]bool
 	Settle time.Duration // additional time to collect once there are enough
+	// All means that any further quote matters, as for a cluster. By default, only quotes that could change the choice
+	// by price and rank do: with none of them to come, Settle ends early.
+	All bool
+	// Suits returns the reason why a provider does not suit the job, or nil. Its quote does not count. It is optional.
+	Suits func(q Quoted) *market.Refusal
 	// Standbys is the number of providers wanted besides those of the leases. While there are fewer, quotes are
 	// collected until the window ends.
 	Standbys int
 	// Only are the only providers that are asked, directly and known or not; none means all. The order is not gossiped.
 	Only []sign.Key
 }
+
+func (a *Ask) suits(q Quoted) bool { return a.Suits == nil || a.Suits(q) == nil }
 
 // auction collects the quotes for one order.
 type auction struct {
@@ -94,6 +102,7 @@ func (x *Exchange) newAuction(t Trace, o market.Order, ask Ask) *auction {
 	}
 	for _, q := range ask.Have {
 		if p := q.Quote.Provider; a.start.Before(q.Quote.Expires) {
+			q.misfit = !ask.suits(q)
 			a.asked[p], a.quotes[p] = true, q
 		}
 	}
@@ -101,6 +110,7 @@ func (x *Exchange) newAuction(t Trace, o market.Order, ask Ask) *auction {
 }
 
 func (a *auction) add(q Quoted) error {
+	q.misfit = !a.ask.suits(q)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	p := q.Quote.Provider
@@ -155,7 +165,7 @@ func (a *auction) makeRoom(via peer.ID) bool {
 // leases returns the number of leases that the quotes could take, and the number of providers that could take any.
 func (a *auction) leases() (n int, providers int) {
 	for _, q := range a.all() {
-		if leases := int(a.good(q)); leases > 0 {
+		if leases := int(a.good(q)); leases > 0 && !q.misfit {
 			n, providers = n+leases, providers+1
 		}
 	}

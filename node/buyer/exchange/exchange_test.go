@@ -64,9 +64,72 @@ func TestCollectSettles(t *testing.T) {
 				c.change(w)
 				const settle = 500 * time.Millisecond
 				began := time.Now()
-				prices, _ := w.buy(1, Ask{Direct: true, Spread: true, Settle: settle})
+				prices, _ := w.buy(1, Ask{Direct: true, Spread: true, Settle: settle, All: true})
 				if took := time.Since(began); len(prices) < 2 || took >= settle != c.waits {
 					t.Errorf("%d quotes after %v", len(prices), took)
+				}
+			})
+		})
+	}
+}
+
+// By default, only quotes are awaited whose offers would be chosen before the quotes that came: an early quote does not
+// end the auction while a better offer is open, and a worse offer does not prolong it.
+func TestCollectBetter(t *testing.T) {
+	t.Parallel()
+	const settle, later = 500 * time.Millisecond, 200 * time.Millisecond
+	slow := func(sellers ...int) func(*world) { return func(w *world) { w.delay(later, sellers...) } }
+	silent := func(i int) func(*world) { return func(w *world) { w.delay(time.Minute, i) } }
+	declines := func(i int) func(*world) {
+		return func(w *world) {
+			w.delay(later, i)
+			w.sellers[i].answer = decline(market.ReasonLimit)
+		}
+	}
+	full := func(i int) func(*world) {
+		return func(w *world) {
+			w.delay(time.Minute, i)
+			w.sellers[i].offer.Units = 0
+		}
+	}
+	for what, c := range map[string]struct {
+		change func(w *world) // seller 1 is the cheapest, 3 the dearest
+		count  uint32
+		took   time.Duration
+		best   int // the seller of the cheapest quote that suits
+		misfit int // a seller that does not suit; 0 for none
+	}{
+		"the dearer ones are slow":  {slow(2, 3), 1, 0, 1, 0},
+		"the cheapest is slow":      {slow(1), 1, later, 1, 0},
+		"the cheapest is silent":    {silent(1), 1, settle, 2, 0},
+		"the cheapest declines":     {declines(1), 1, later, 2, 0},
+		"the cheapest is full":      {full(1), 1, 0, 2, 0},
+		"one of two is slow":        {slow(2), 2, later, 1, 0},
+		"both are there":            {slow(3), 2, 0, 1, 0},
+		"the cheapest is a misfit":  {slow(2, 3), 1, later, 2, 1},
+		"the second is a misfit":    {slow(2, 3), 1, 0, 1, 2},
+		"a silent misfit":           {silent(1), 1, 0, 2, 1},
+		"unknown peers may be best": {func(w *world) { w.size++ }, 1, settle, 1, 0},
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, 4)
+				c.change(w)
+				w.know(1, 2, 3)
+				ask, began := Ask{Direct: true, Spread: true, Settle: settle}, time.Now()
+				if c.misfit > 0 {
+					ask.Suits = func(q Quoted) *market.Refusal {
+						if q.Quote.Provider == w.sellers[c.misfit].offer.Provider {
+							return &market.Refusal{Reason: market.ReasonImage}
+						}
+						return nil
+					}
+				}
+				prices, _ := w.buy(c.count, ask)
+				took, best := time.Since(began), prices[w.sellers[c.best].offer.Provider]
+				if took < c.took || took > c.took+150*time.Millisecond || best == 0 {
+					t.Errorf("quotes %v after %v, want that of seller %d after %v", prices, took, c.best, c.took)
 				}
 			})
 		})
@@ -120,7 +183,7 @@ func TestCollectEstimate(t *testing.T) {
 			w.size = size
 			const settle = 500 * time.Millisecond
 			began := time.Now()
-			prices, _ := w.buy(1, Ask{Direct: true, Spread: true, Settle: settle})
+			prices, _ := w.buy(1, Ask{Direct: true, Spread: true, Settle: settle, All: true})
 			if took := time.Since(began); len(prices) < 19 || took >= settle != waits {
 				t.Errorf("%d peers: %d quotes after %v", size, len(prices), took)
 			}

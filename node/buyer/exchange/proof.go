@@ -64,6 +64,12 @@ func (x *Exchange) candidate(k book.Known) match.Candidate {
 	return c
 }
 
+// Candidate returns a quote to x as matching needs it, but for its provider's reputation.
+func (q Quoted) Candidate(x *Exchange) match.Candidate {
+	return match.Candidate{Offer: q.Offer, RTT: x.Book.RTT(q.Quote.Provider), Shown: x.Shown(q.Offer), Quote: &q.Quote,
+		Route: q.Route}
+}
+
 // toAsk returns a candidate for a request for a quote. Its records are checked while it answers, so its own claim
 // counts here.
 func (x *Exchange) toAsk(k book.Known) match.Candidate {

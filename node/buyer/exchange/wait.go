@@ -1,6 +1,7 @@
 package exchange
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -8,19 +9,16 @@ import (
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/match"
 	"github.com/starling-network/starling/market/sign"
+	"github.com/starling-network/starling/node/buyer/book"
 	"github.com/starling-network/starling/p2p/stream"
 )
 
 // listen returns when the auction has enough quotes, and either their time to settle has passed and there are enough
-// for standbys, too, or no provider is left that could send a better quote. It also returns when ctx ends.
+// for standbys, too, or no provider is left whose quote would change the choice. It also returns when ctx ends.
 func (a *auction) listen(ctx context.Context) {
 	var settle <-chan time.Time
 	var late func() bool
-	need := a.ask.Need
-	if need == 0 {
-		need = int(a.order.Count)
-	}
-	members := 1 // at least: one provider may take all leases
+	need, members := a.need(), 1 // one provider may take all leases
 	if a.ask.Spread {
 		members = need
 	}
@@ -47,21 +45,50 @@ func (a *auction) listen(ctx context.Context) {
 // or so, by the spread of the 20 nearest peers of a key.
 const exactPeers, estimateOff = 20, 5
 
-// late returns a function that reports whether quotes may still come: from a provider with a known offer, or from an
-// unknown peer if the class has more peers than are known, beyond the error of the estimate.
+// late returns a function that reports whether a quote may still come that matters: from a provider with a known offer,
+// or from an unknown peer if the class has more peers than are known, beyond the error of the estimate.
 func (a *auction) late() func() bool {
-	var known []sign.Key
-	for _, k := range a.x.best(a) {
-		known = append(known, k.Offer.Provider)
-	}
+	known := slices.DeleteFunc(a.x.best(a), func(k book.Known) bool {
+		as := market.Quote{Provider: k.Offer.Provider, Price: k.Offer.Price}
+		return !a.ask.suits(Quoted{Offer: k.Offer, Quote: as})
+	})
 	strangers := a.strangers() > a.off()
 	return func() bool {
+		if strangers {
+			return true
+		}
 		a.mu.Lock()
-		defer a.mu.Unlock()
 		answered := a.answered()
-		return strangers || slices.ContainsFunc(known, func(p sign.Key) bool { return !answered[p] })
+		a.mu.Unlock()
+		open := slices.DeleteFunc(slices.Clone(known), func(k book.Known) bool { return answered[k.Offer.Provider] })
+		return len(open) > 0 && (a.ask.All || a.ask.Standbys > 0 || a.better(open))
 	}
 }
+
+// better reports whether one of the offers, whose providers have not answered yet, would be chosen beside the quotes. A
+// provider at an unknown distance may be as near as the time without an answer allows.
+func (a *auction) better(offers []book.Known) bool {
+	x, quotes := a.x, a.all()
+	open := map[sign.Key]bool{}
+	candidates := make([]match.Candidate, 0, len(quotes)+len(offers))
+	for _, q := range quotes {
+		if a.good(q) > 0 && !q.misfit {
+			candidates = append(candidates, q.Candidate(x))
+		}
+	}
+	for _, k := range offers {
+		c := x.toAsk(k)
+		c.RTT = cmp.Or(c.RTT, time.Since(a.start))
+		candidates, open[k.Offer.Provider] = append(candidates, c), true
+	}
+	x.Rate(candidates)
+	res := match.Rank(a.order, candidates, time.Now(), x.cfg.Weights)
+	chosen, _, none := match.Select(a.order, res, a.need(), a.ask.Spread)
+	return none != nil || slices.ContainsFunc(chosen, func(c match.Assignment) bool { return open[c.Provider] })
+}
+
+// need returns the number of leases that need quotes.
+func (a *auction) need() int { return cmp.Or(a.ask.Need, int(a.order.Count)) }
 
 // strangers returns how many peers may sell the order's class that are neither this one nor in the book.
 func (a *auction) strangers() int {

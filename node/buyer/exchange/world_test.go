@@ -187,6 +187,13 @@ func (w *world) know(sellers ...int) {
 	}
 }
 
+// delay delays the answers of sellers.
+func (w *world) delay(by time.Duration, sellers ...int) {
+	for _, i := range sellers {
+		w.sellers[i].delay = by
+	}
+}
+
 // order seals an order for n leases.
 func (w *world) order(n uint32) (market.Order, []byte) {
 	w.t.Helper()

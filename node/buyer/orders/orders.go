@@ -300,11 +300,10 @@ func (s *Orders) take(
 	if j.Spec.Cluster != nil || j.Detached != nil || j.Replica != nil {
 		until = time.Time{}
 	}
-	how := exchange.Ask{Direct: !j.Spec.Placement.GossipOnly, Spread: !j.Spec.Placement.Pack,
-		Settle: exchange.SettleQuotes, Only: j.Spec.Providers()}
-	if j.Spec.Cluster != nil {
-		how.Settle, how.Cluster = exchange.SettleCluster, true
+	sel := selection.Job{
+		Selector: b.selector, Spec: j.Spec, Replica: j.Replica, Members: members{s.Job}, Trace: s.Trace,
 	}
+	how := sel.Ask(o)
 	if j.Detached != nil {
 		how.Standbys = int(j.Spec.Standbys)
 	}
@@ -317,9 +316,6 @@ func (s *Orders) take(
 	}
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
-	}
-	sel := selection.Job{
-		Selector: b.selector, Spec: j.Spec, Replica: j.Replica, Members: members{s.Job}, Trace: s.Trace,
 	}
 	choice, err := sel.Choose(ctx, o, got, ranksOf(seats), how, recruits)
 	if err != nil {

@@ -61,13 +61,14 @@ func (c *Office) quoteOnce(
 		return record.Quotation{}, 0, err
 	}
 	began := time.Now()
-	how := exchange.Ask{Direct: !spec.Placement.GossipOnly, Spread: !spec.Placement.Pack,
-		Settle: exchange.SettleQuotes, Only: spec.Providers()}
+	sel := selection.Job{Selector: c.selector, Spec: spec}
+	how := sel.Ask(o)
+	how.All = true // all of them are shown
 	got := c.Exchange.Collect(ctx, exchange.Silence{}, o, env, how)
 	out := record.Quotation{Order: o.ID, Quotes: []record.QuotedOffer{}, Declined: []record.Declined{}, MaxCost: most,
 		Took: time.Since(began)}
 	out.Lamports = c.Wallet.Lamports(spec.Count, out.MaxCost)
-	byKey, res, over := selection.Job{Selector: c.selector, Spec: spec}.Rank(o, got.Quotes)
+	byKey, res, over := sel.Rank(o, got.Quotes)
 	declined := append(got.Declined, over...)
 	picked, _, none := match.Select(o, res, int(spec.Count), how.Spread)
 	if none != nil {

@@ -101,6 +101,17 @@ func (j Job) Rank(
 	return byKey, match.Rank(o, candidates, time.Now(), j.cfg.Weights), misfits
 }
 
+// Ask returns how quotes for an order of the job are collected.
+func (j Job) Ask(o market.Order) exchange.Ask {
+	p := j.Spec.Placement
+	a := exchange.Ask{Direct: !p.GossipOnly, Spread: !p.Pack, Settle: exchange.SettleQuotes, Only: j.Spec.Providers(),
+		All: j.Replica != nil, Suits: func(q exchange.Quoted) *market.Refusal { return j.refuse(o, q) }}
+	if j.Spec.Cluster != nil {
+		a.Settle, a.Cluster, a.All = exchange.SettleCluster, true, true
+	}
+	return a
+}
+
 // candidates converts quotes to the form of package match. It drops providers that reached their limit for today, or
 // that the job's files cannot reach.
 func (j Job) candidates(
@@ -116,9 +127,7 @@ func (j Job) candidates(
 				match.Refusal{Provider: q.Quote.Provider, Reason: no.Reason, Detail: no.Detail})
 			continue
 		}
-		x := j.cfg.Exchange
-		out = append(out, match.Candidate{Offer: q.Offer, RTT: x.Book.RTT(q.Quote.Provider), Shown: x.Shown(q.Offer),
-			Quote: &q.Quote, Route: q.Route})
+		out = append(out, q.Candidate(j.cfg.Exchange))
 	}
 	j.cfg.Exchange.Rate(out)
 	return byKey, out, misfits
