@@ -61,8 +61,8 @@ type Ask struct {
 	Need   int
 	Skip   map[sign.Key]bool
 	Settle time.Duration // additional time to collect once there are enough
-	// All means that any further quote matters, as for a cluster. By default, only quotes that could change the choice
-	// by price and rank do: with none of them to come, Settle ends early.
+	// All means that any further quote matters, also for spares. By default, only quotes that would change the choice
+	// do: with none of them to come, Settle ends early.
 	All bool
 	// Suits returns the reason why a provider does not suit the job, or nil. Its quote does not count. It is optional.
 	Suits func(q Quoted) *market.Refusal

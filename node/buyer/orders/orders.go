@@ -297,18 +297,17 @@ func (s *Orders) take(
 	ctx context.Context, o market.Order, env []byte, seats []jobs.Seat, until time.Time,
 ) (*gangs.Gang, error) {
 	b, j := s.cfg, s.Snapshot()
-	if j.Spec.Cluster != nil || j.Detached != nil || j.Replica != nil {
-		until = time.Time{}
-	}
+	recruits := !until.IsZero() && j.Spec.Cluster == nil && j.Detached == nil && j.Replica == nil
 	sel := selection.Job{
 		Selector: b.selector, Spec: j.Spec, Replica: j.Replica, Members: members{s.Job}, Trace: s.Trace,
 	}
 	how := sel.Ask(o)
+	how.All = !recruits // spares cannot be found later
 	if j.Detached != nil {
 		how.Standbys = int(j.Spec.Standbys)
 	}
 	got := b.Exchange.Collect(ctx, s.Trace, o, env, how)
-	recruits, again := !until.IsZero(), how
+	again := how
 	again.Again = true
 	for began := time.Now(); recruits && ctx.Err() == nil && time.Since(began) < searchTime && got.Scarce(); {
 		again.Have = got.Quotes

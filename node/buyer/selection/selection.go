@@ -105,9 +105,9 @@ func (j Job) Rank(
 func (j Job) Ask(o market.Order) exchange.Ask {
 	p := j.Spec.Placement
 	a := exchange.Ask{Direct: !p.GossipOnly, Spread: !p.Pack, Settle: exchange.SettleQuotes, Only: j.Spec.Providers(),
-		All: j.Replica != nil, Suits: func(q exchange.Quoted) *market.Refusal { return j.refuse(o, q) }}
+		Suits: func(q exchange.Quoted) *market.Refusal { return j.refuse(o, q) }}
 	if j.Spec.Cluster != nil {
-		a.Settle, a.Cluster, a.All = exchange.SettleCluster, true, true
+		a.Settle, a.Cluster = exchange.SettleCluster, true
 	}
 	return a
 }
