@@ -30,9 +30,12 @@ func outputs(j record.Job) map[string]record.Blob {
 	return out
 }
 
+// archiver packs outputs, and unpacks them.
+type archiver struct{ *Room }
+
 // pack stores the outputs of a job as one encrypted archive, and returns the new key that decrypts it. It returns
 // blob.ErrNotFound if an output is not here.
-func (r *Room) pack(ctx context.Context, j record.Job) (record.Blob, string, error) {
+func (r archiver) pack(ctx context.Context, j record.Job) (record.Blob, string, error) {
 	missing, err := r.missing(j)
 	if err != nil {
 		return record.Blob{}, "", err
@@ -60,7 +63,7 @@ func (r *Room) pack(ctx context.Context, j record.Job) (record.Blob, string, err
 }
 
 // seal writes blobs as an encrypted archive. Their names in it are their digests.
-func (r *Room) seal(to io.Writer, key age.Recipient, all []string) error {
+func (r archiver) seal(to io.Writer, key age.Recipient, all []string) error {
 	box, err := age.Encrypt(to, key)
 	if err != nil {
 		return err
@@ -74,7 +77,7 @@ func (r *Room) seal(to io.Writer, key age.Recipient, all []string) error {
 	return errors.Join(archive.Close(), box.Close())
 }
 
-func (r *Room) add(archive *tar.Writer, c string) error {
+func (r archiver) add(archive *tar.Writer, c string) error {
 	f, size, err := r.cfg.Files.OpenBlob("", c)
 	if err != nil {
 		return err
@@ -95,8 +98,10 @@ func (r *Room) Restore(ctx context.Context, id string) error {
 		return err
 	}
 	turn := r.turn(j.ID)
-	turn.Lock()
-	defer turn.Unlock()
+	if err := turn.Acquire(ctx, 1); err != nil {
+		return err
+	}
+	defer turn.Release(1)
 	k, _, err := r.read(ctx, j.ID)
 	if err != nil {
 		return err
@@ -116,7 +121,7 @@ func (r *Room) Restore(ctx context.Context, id string) error {
 			return fmt.Errorf("job %s: %w", j.ID, err)
 		}
 	}
-	if err := r.unpack(ctx, j, k, missing); err != nil {
+	if err := (archiver{r}).unpack(ctx, j, k, missing); err != nil {
 		return fmt.Errorf("unpacking the copy of job %s: %w", j.ID, err)
 	}
 	if c, err := blob.Parse(k.Pack.CID); err == nil {
@@ -180,7 +185,7 @@ func (r *Room) ask(ctx context.Context, from peer.ID, c cid.Cid, size int64) err
 }
 
 // unpack stores the missing outputs from the pack.
-func (r *Room) unpack(ctx context.Context, j record.Job, k record.Kept, missing map[string]record.Blob) error {
+func (r archiver) unpack(ctx context.Context, j record.Job, k record.Kept, missing map[string]record.Blob) error {
 	text, err := r.cfg.Boxes.Open(useKey, j.ID, k.Box)
 	if err != nil {
 		return err

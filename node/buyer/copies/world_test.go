@@ -84,6 +84,7 @@ type world struct {
 	t     *testing.T
 	buys  *buying
 	blobs *blob.Store
+	text  string      // the job's output
 	hosts []*p2p.Host // the first is the peer's
 	store store.Store
 }
@@ -95,7 +96,7 @@ const (
 
 func newWorld(t *testing.T, keepers int) *world {
 	t.Helper()
-	w := &world{t: t, hosts: p2ptest.Loopback(t, keepers+1)}
+	w := &world{t: t, text: result, hosts: p2ptest.Loopback(t, keepers+1)}
 	p2ptest.ConnectAll(t, w.hosts...)
 	w.fresh()
 	return w
@@ -111,7 +112,7 @@ func (w *world) fresh() {
 		t.Fatal(err)
 	}
 	w.buys = &buying{jobs: map[string]record.Job{}, once: map[string]string{}}
-	c, size, err := w.blobs.Put(t.Context(), strings.NewReader(result))
+	c, size, err := w.blobs.Put(t.Context(), strings.NewReader(w.text))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -140,7 +141,7 @@ func (w *world) restart() {
 	key := sign.NewPrivate([32]byte{7})
 	w.Room = New(Config{
 		Self: key.Key(), Store: w.store, Boxes: sealed.Boxes{Key: key, Network: "test"}, Jobs: w.buys, Files: of,
-		Log: slog.New(slog.DiscardHandler),
+		Parts: files.Parts{Host: w.hosts[0], Network: p2ptest.Network}, Log: slog.New(slog.DiscardHandler),
 	})
 	of.Need("copy", w.Blobs)
 }
@@ -188,10 +189,11 @@ func (w *world) take(id string, keeper int) {
 	})
 }
 
-// serve lets a peer send the pack to the peer of the job.
-func (w *world) serve(keeper int) {
+// serve lets a peer send the pack to the peer of the job. It returns the directory of the peer's store, and the store.
+func (w *world) serve(keeper int) (string, *blob.Store) {
 	w.t.Helper()
-	s, err := blob.OpenStore(w.t.TempDir(), 1<<30)
+	dir := w.t.TempDir()
+	s, err := blob.OpenStore(dir, 1<<30)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -205,6 +207,40 @@ func (w *world) serve(keeper int) {
 	}
 	allow := func(to peer.ID, _ cid.Cid) bool { return to == w.hosts[0].ID() }
 	w.t.Cleanup(blob.Serve(w.hosts[keeper], p2ptest.Network, s, allow, nil).Close)
+	return dir, s
+}
+
+// change rewrites the entry of the copies.
+func (w *world) change(f func(*record.Kept)) {
+	w.t.Helper()
+	k, _, err := w.read(w.t.Context(), jobID)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	k = k.Clone()
+	f(&k)
+	if err := w.write(w.t.Context(), jobID, k); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// check checks one copy now, whose keeper has least for an answer. It returns the copy afterwards.
+func (w *world) check(i int, least time.Duration) record.Copy {
+	w.t.Helper()
+	w.change(func(k *record.Kept) {
+		for j := range k.Copies {
+			k.Copies[j].Spot.Next = time.Now().Add(time.Hour)
+		}
+		k.Copies[i].Spot.Next = time.Now().Add(-time.Second)
+	})
+	if err := (spots{w.Room, least}).job(w.t.Context(), jobID); err != nil {
+		w.t.Fatal(err)
+	}
+	k, _, err := w.read(w.t.Context(), jobID)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return k.Copies[i]
 }
 
 // packed returns the pack of the job.

@@ -26,6 +26,10 @@ time. Each copy is a volume, which starling volume ls lists with its cost. starl
 A lost copy stays in the list, and is replaced until the time of --copies ends. starling get fetches outputs that this
 peer no longer has from these providers.
 
+CHECKED is the time since a provider last sent a random part of its copy, which this peer requests every six hours on
+average. It shows that the provider could get this part, not that it has all of them. A copy whose provider sends
+other bytes, or nothing for a while, is lost and paid no longer.
+
 A copy is a tar archive of the outputs, encrypted by age. Providers cannot read it. -o json and --export include the key
 that decrypts it: keep it secret. Providers send a copy to this peer's key alone. If this computer may be lost, save
 the exported file and the peer's key elsewhere.`,
@@ -38,7 +42,7 @@ the exported file and the peer's key elsewhere.`,
 		}
 		return s, err
 	}, func(t *cli.Table, _ cli.Peer, s record.ShownCopies) {
-		table(t, s)
+		table(t, s, time.Now())
 		if s.Reason != "" {
 			a.Say("no copies are looked after: %s", s.Reason)
 		}
@@ -65,16 +69,22 @@ func save(s record.ShownCopies, path string) error {
 }
 
 // table shows the copies, one a line.
-func table(t *cli.Table, s record.ShownCopies) {
-	t.Head("PROVIDER", "STATE", "PAID UNTIL", "VOLUME", "REASON")
+func table(t *cli.Table, s record.ShownCopies, now time.Time) {
+	t.Head("PROVIDER", "STATE", "PAID UNTIL", "CHECKED", "VOLUME", "REASON")
 	for _, c := range s.Copies {
-		provider, until := "-", "-"
+		provider, until, checked := "-", "-", "-"
 		if !c.Provider.IsZero() {
 			provider = c.Provider.Short()
 		}
 		if !c.Until.IsZero() {
 			until = c.Until.Local().Format(time.DateTime)
 		}
-		t.Row(provider, string(c.State), until, cli.Dash(c.Job), cli.Clip(c.Reason, 60))
+		if !c.Checked.IsZero() {
+			checked = now.Sub(c.Checked).Round(time.Second).String()
+		}
+		if c.Failed > 0 && c.State == record.CopyKept {
+			checked += fmt.Sprintf(", then failed %d times", c.Failed)
+		}
+		t.Row(provider, string(c.State), until, checked, cli.Dash(c.Job), cli.Clip(c.Reason, 60))
 	}
 }
