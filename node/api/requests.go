@@ -138,6 +138,17 @@ type ExtendRequest struct {
 	Budget market.Amount `json:"budget,omitempty"`
 }
 
+// CopiesTime gives the copies of a job's outputs more time.
+type CopiesTime struct {
+	ID   string            `path:"id"`
+	Body CopiesTimeRequest `body:"application/json"`
+}
+
+// CopiesTimeRequest is the time to add.
+type CopiesTimeRequest struct {
+	By job.Span `json:"by"`
+}
+
 // Scale gives a cluster another number of members.
 type Scale struct {
 	ID   string       `path:"id"`

@@ -75,6 +75,10 @@ var (
 		Pattern: "GET /v1/jobs/{id}/copies",
 		Summary: "List the copies of a job's outputs at providers, with the key that decrypts them", Access: keys,
 	})
+	ExtendCopies = declare(route.Route[CopiesTime, record.ExtendedCopies]{
+		Pattern: "POST /v1/jobs/{id}/copies/extend",
+		Summary: "Give the copies of a job's outputs more time; the answer has each provider's", Access: keys,
+	})
 	RestoreJob = declare(route.Route[ByID, None]{
 		Pattern: "POST /v1/jobs/{id}/restore",
 		Summary: "Fetch a job's outputs from the providers with copies, if they are not here", Access: keys,

@@ -102,6 +102,7 @@ func callers(ctx context.Context, c route.Caller) map[string]func() error {
 	add(api.JobSteps, func() error { return api.JobSteps.Send(ctx, c, id) })
 	add(api.JobLog, func() error { return raw(api.JobLog.Do(ctx, c, api.Log{ID: "jother"})) })
 	add(api.JobCopies, func() error { return api.JobCopies.Send(ctx, c, id) })
+	add(api.ExtendCopies, func() error { return api.ExtendCopies.Send(ctx, c, api.CopiesTime{ID: id.ID}) })
 	add(api.RestoreJob, func() error { return api.RestoreJob.Send(ctx, c, id) })
 	add(api.RemoveJob, func() error { return api.RemoveJob.Send(ctx, c, id) })
 	add(api.JobReceipts, func() error { return api.JobReceipts.Send(ctx, c, id) })

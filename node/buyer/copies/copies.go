@@ -13,7 +13,8 @@
 // the same idempotency key, so that no copy is bought twice.
 //
 // A copy is lost if its volume ends before its paid time, or if its provider fails the checks: the volume is then
-// stopped. A lost copy is placed once more, at another provider, as long as this peer or a keeper has the pack.
+// stopped. A lost copy is placed once more, at another provider, as long as this peer or a keeper has the pack. A
+// copy that is paid for less time than all, which Extend gives more, is replaced before it ends.
 package copies
 
 import (
@@ -31,6 +32,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sync/semaphore"
 
+	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/buyer/record"
 	"github.com/starling-network/starling/node/journal"
@@ -52,6 +54,8 @@ type Jobs interface {
 	Job(id string) (record.Job, error)
 	Submit(ctx context.Context, sub record.Submission) (record.Job, error)
 	Stop(ctx context.Context, id string) error
+	// Extend gives a job more time and, unless budget is zero, another budget.
+	Extend(ctx context.Context, id string, by time.Duration, budget market.Amount) (record.Extension, error)
 }
 
 // Files is this peer's store of blobs, and the exchange with other peers.

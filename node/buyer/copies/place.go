@@ -52,7 +52,7 @@ func (r *Room) step(ctx context.Context, id string) error {
 	}
 	before := k.Copies
 	seen, changed := r.look(&k)
-	short := j.Spec.Copies != nil && seen.kept < int(j.Spec.Copies.Count)
+	short := j.Spec.Copies != nil && seen.kept-seen.leaving < int(j.Spec.Copies.Count)
 	rest := time.Until(k.Until)
 	switch {
 	case rest <= 0 && seen.kept+seen.placing == 0:
@@ -83,7 +83,11 @@ func (r *Room) step(ctx context.Context, id string) error {
 }
 
 // counts are the copies by their state.
-type counts struct{ kept, placing int }
+type counts struct {
+	kept    int
+	leaving int // of the kept ones: their volumes end soon, and before the time of the copies
+	placing int
+}
 
 // look updates the copies by the state of their volumes, and reports whether one has changed.
 func (r *Room) look(k *record.Kept) (n counts, changed bool) {
@@ -108,6 +112,9 @@ func (r *Room) look(k *record.Kept) (n counts, changed bool) {
 		switch s, why := state(of); s {
 		case record.CopyKept:
 			n.kept++
+			if leaves(of, *k, time.Now()) {
+				n.leaving++
+			}
 			if p := of.Ranks[0].Provider; c.Provider != p {
 				c.Provider, c.Spot, changed = p, record.Spot{}, true
 			}

@@ -23,6 +23,8 @@ import (
 const (
 	// spotLook is the interval between two searches for checks that are due.
 	spotLook = 30 * time.Second
+	// spotWait is how long a search waits for another change of a job's copies. Then its checks are made later.
+	spotWait = 5 * time.Second
 	// The time from one check of a copy to the next is spotLeast and an exponentially distributed time with the mean
 	// spotMean, together at most spotMost. The last check gives no hint of the next one.
 	spotLeast, spotMean, spotMost = 30 * time.Minute, 5*time.Hour + 30*time.Minute, 24 * time.Hour
@@ -99,8 +101,10 @@ func (s spots) job(ctx context.Context, id string) error {
 // more checks. It draws the time of the first check of new copies.
 func (s spots) due(ctx context.Context, id string) (k record.Kept, due []record.Copy, err error) {
 	turn := s.turn(id)
-	if !turn.TryAcquire(1) {
-		return k, nil, nil
+	wait, cancel := context.WithTimeout(ctx, spotWait)
+	defer cancel()
+	if turn.Acquire(wait, 1) != nil { // its copies are being fetched
+		return k, nil, ctx.Err()
 	}
 	defer turn.Release(1)
 	k, at, err := s.read(ctx, id)

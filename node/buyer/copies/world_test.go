@@ -13,6 +13,7 @@ import (
 	"github.com/ipfs/go-cid"
 	"github.com/libp2p/go-libp2p/core/peer"
 
+	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/buyer/record"
 	"github.com/starling-network/starling/node/files"
@@ -32,6 +33,9 @@ type buying struct {
 	subs   []record.Submission
 	stops  []string
 	refuse error
+
+	extended map[string]time.Duration
+	declined map[string]string // reasons of the providers of volumes that are not extended
 }
 
 func (b *buying) Job(id string) (record.Job, error) {
@@ -67,6 +71,23 @@ func (b *buying) Stop(_ context.Context, id string) error {
 	defer b.mu.Unlock()
 	b.stops = append(b.stops, id)
 	return nil
+}
+
+func (b *buying) Extend(_ context.Context, id string, by time.Duration, _ market.Amount) (record.Extension, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.refuse != nil {
+		return record.Extension{}, b.refuse
+	}
+	j := b.jobs[id].Clone()
+	rank := record.ExtendedRank{Provider: j.Ranks[0].Provider, State: record.NotExtended, Reason: b.declined[id]}
+	if rank.Reason == "" {
+		j.Spec.Timeouts.Run += by
+		b.extended[id] += by
+		rank.State, rank.Extra = record.Extended, market.Amount(by/time.Hour)
+	}
+	b.jobs[id] = j
+	return record.Extension{Job: id, Until: j.Until(), Ranks: []record.ExtendedRank{rank}}, nil
 }
 
 // set changes a job.
@@ -111,7 +132,10 @@ func (w *world) fresh() {
 	if w.blobs, err = blob.OpenStore(t.TempDir(), 1<<30); err != nil {
 		t.Fatal(err)
 	}
-	w.buys = &buying{jobs: map[string]record.Job{}, once: map[string]string{}}
+	w.buys = &buying{
+		jobs: map[string]record.Job{}, once: map[string]string{}, extended: map[string]time.Duration{},
+		declined: map[string]string{},
+	}
 	c, size, err := w.blobs.Put(t.Context(), strings.NewReader(w.text))
 	if err != nil {
 		t.Fatal(err)

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/journal"
 )
@@ -94,6 +95,23 @@ type ShownCopies struct {
 	Copies []ShownCopy `json:"copies"`
 	// Key is the age identity that decrypts the pack, a tar archive of the outputs. It is secret.
 	Key string `json:"key,omitempty"`
+}
+
+// ExtendedCopy is the result of an extension for one copy.
+type ExtendedCopy struct {
+	Job      string        `json:"job,omitempty"` // the volume
+	Provider sign.Key      `json:"provider,omitzero"`
+	State    ExtendState   `json:"state"`
+	Until    time.Time     `json:"until,omitzero"` // end of its paid time now
+	Extra    market.Amount `json:"extra"`          // the most that it adds to the cost
+	Reason   string        `json:"reason,omitempty"`
+}
+
+// ExtendedCopies is the result of an extension of the copies of a job's outputs.
+type ExtendedCopies struct {
+	Job    string         `json:"job"`
+	Until  time.Time      `json:"until"` // end of the time for which copies are placed, and lost ones replaced
+	Copies []ExtendedCopy `json:"copies"`
 }
 
 // Kept returns the number of copies that providers have.

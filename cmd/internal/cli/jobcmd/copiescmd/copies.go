@@ -1,4 +1,4 @@
-// Package copiescmd has the command that shows the copies of a job's outputs at providers.
+// Package copiescmd has the command that shows, extends and exports the copies of a job's outputs at providers.
 package copiescmd
 
 import (
@@ -11,44 +11,134 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/starling-network/starling/cmd/internal/cli"
+	"github.com/starling-network/starling/market"
+	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/api"
 	"github.com/starling-network/starling/node/buyer/record"
+	"github.com/starling-network/starling/node/job"
 )
 
 // New makes the command `starling job copies`.
 func New(a *cli.App) *cobra.Command {
-	var export string
-	c := cli.Ask(a, &cobra.Command{
+	var export, more string
+	c := &cobra.Command{
 		Use:   "copies ID",
-		Short: "Show the copies of a job's outputs",
+		Short: "Show, extend or export the copies of a job's outputs",
 		Long: `Shows the providers that keep a copy of the outputs of a job of run --copies, and the end of its paid
-time. Each copy is a volume, which starling volume ls lists with its cost. starling volume extend gives it more time.
-A lost copy stays in the list, and is replaced until the time of --copies ends. starling get fetches outputs that this
-peer no longer has from these providers.
+time. Each copy is a volume, which starling volume ls lists with its cost. A lost copy stays in the list, and is
+replaced until the time of --copies ends. starling get fetches outputs that this peer no longer has from these
+providers.
 
 CHECKED is the time since a provider last sent a random part of its copy, which this peer requests every six hours on
 average. It shows that the provider could get this part, not that it has all of them. A copy whose provider sends
 other bytes, or nothing for a while, is lost and paid no longer.
 
+--extend adds TIME, at most 720h, to the time of all copies. Each volume is extended at its price, if its provider
+agrees. Another one replaces it otherwise, at least an hour before it ends, for at most the price of --copies. A volume
+lasts at most 720h in all.
+
 A copy is a tar archive of the outputs, encrypted by age. Providers cannot read it. -o json and --export include the key
 that decrypts it: keep it secret. Providers send a copy to this peer's key alone. If this computer may be lost, save
 the exported file and the peer's key elsewhere.`,
 		Example: `  starling job copies jk3v5q2a
+  starling job copies jk3v5q2a --extend 7d
   starling job copies jk3v5q2a --export copies.json`,
-	}, 1, func(ctx context.Context, p cli.Peer, args []string) (record.ShownCopies, error) {
-		s, err := api.JobCopies.Call(ctx, p, api.ByID{ID: args[0]})
+		Args: cli.ExactArgs(1),
+	}
+	c.Flags().StringVar(&export, "export", "", "new file for the copies and their key")
+	c.Flags().StringVar(&more, "extend", "", "time to add, such as 12h or 7d")
+	c.MarkFlagsMutuallyExclusive("export", "extend")
+	c.RunE = func(c *cobra.Command, args []string) error {
+		var by time.Duration
+		if c.Flags().Changed("extend") {
+			var err error
+			if by, err = cli.ParseAge(more); err != nil || by < job.MinTime {
+				return cli.WithHint(cli.Usagef("--extend: %q is not a duration", more), "write it as 45m, 12h or 7d")
+			}
+		}
+		client, g, err := a.Known()
+		if err != nil {
+			return err
+		}
+		if by > 0 {
+			return extend(a, c.Context(), cli.Peer{Client: client, Genesis: g}, args[0], by)
+		}
+		s, err := api.JobCopies.Call(c.Context(), client, api.ByID{ID: args[0]})
 		if err == nil && export != "" {
 			err = save(s, export)
 		}
-		return s, err
-	}, func(t *cli.Table, _ cli.Peer, s record.ShownCopies) {
-		table(t, s, time.Now())
+		if err != nil {
+			return err
+		}
 		if s.Reason != "" {
 			a.Say("no copies are looked after: %s", s.Reason)
 		}
-	})
-	c.Flags().StringVar(&export, "export", "", "new file for the copies and their key")
+		return a.Show(s, func(t *cli.Table) { table(t, s, time.Now()) })
+	}
 	return c
+}
+
+// extend gives the copies of a job more time, and shows each provider's answer.
+func extend(a *cli.App, ctx context.Context, p cli.Peer, id string, by time.Duration) error {
+	req := api.CopiesTime{ID: id, Body: api.CopiesTimeRequest{By: job.Span(by)}}
+	x, err := api.ExtendCopies.Call(ctx, p.Client, req)
+	if err != nil {
+		return fmt.Errorf("extending the copies of job %s: %w", id, err)
+	}
+	if text := short(x); text != "" {
+		a.Say("%s", text)
+	}
+	return a.Show(x, func(t *cli.Table) { extended(t, p.Genesis, x) })
+}
+
+// short is a sentence about the copies that end before the new time, or "".
+func short(x record.ExtendedCopies) string {
+	n := 0
+	for _, c := range x.Copies {
+		if c.State == record.NotExtended || c.State == record.Extended && c.Until.Before(x.Until.Add(-time.Minute)) {
+			n++
+		}
+	}
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%d of %d copies are not paid until the new time: others will replace them", n, len(x.Copies))
+}
+
+// extended shows the result of an extension, with a line for each copy.
+func extended(t *cli.Table, g market.Genesis, x record.ExtendedCopies) {
+	var sum market.Amount
+	for _, c := range x.Copies {
+		sum = sum.Plus(c.Extra)
+	}
+	t.Row("job", x.Job)
+	t.Row("copies until", at(x.Until))
+	t.Row("costs more, at most", g.FormatAmount(sum))
+	t.Row()
+	t.Row("PROVIDER", "STATE", "PAID UNTIL", "COSTS MORE, AT MOST", "VOLUME", "REASON")
+	for _, c := range x.Copies {
+		extra := "-"
+		if c.Extra > 0 {
+			extra = g.FormatAmount(c.Extra)
+		}
+		t.Row(provider(c.Provider), string(c.State), at(c.Until), extra, cli.Dash(c.Job), cli.Clip(c.Reason, 80))
+	}
+}
+
+// at is a time in a table.
+func at(when time.Time) string {
+	if when.IsZero() {
+		return "-"
+	}
+	return when.Local().Format(time.DateTime)
+}
+
+// provider is a provider in a table.
+func provider(k sign.Key) string {
+	if k.IsZero() {
+		return "-"
+	}
+	return k.Short()
 }
 
 // save writes the copies and their key to a new file that only its owner reads.
@@ -72,19 +162,13 @@ func save(s record.ShownCopies, path string) error {
 func table(t *cli.Table, s record.ShownCopies, now time.Time) {
 	t.Head("PROVIDER", "STATE", "PAID UNTIL", "CHECKED", "VOLUME", "REASON")
 	for _, c := range s.Copies {
-		provider, until, checked := "-", "-", "-"
-		if !c.Provider.IsZero() {
-			provider = c.Provider.Short()
-		}
-		if !c.Until.IsZero() {
-			until = c.Until.Local().Format(time.DateTime)
-		}
+		checked := "-"
 		if !c.Checked.IsZero() {
 			checked = now.Sub(c.Checked).Round(time.Second).String()
 		}
 		if c.Failed > 0 && c.State == record.CopyKept {
 			checked += fmt.Sprintf(", then failed %d times", c.Failed)
 		}
-		t.Row(provider, string(c.State), until, checked, cli.Dash(c.Job), cli.Clip(c.Reason, 60))
+		t.Row(provider(c.Provider), string(c.State), at(c.Until), checked, cli.Dash(c.Job), cli.Clip(c.Reason, 60))
 	}
 }
