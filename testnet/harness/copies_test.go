@@ -16,6 +16,7 @@ import (
 	"github.com/starling-network/starling/node/buyer/record"
 	"github.com/starling-network/starling/node/job"
 	"github.com/starling-network/starling/node/runtime/runtimetest/guest"
+	"github.com/starling-network/starling/node/store"
 )
 
 // leaves are programs that leave a file at /out.
@@ -67,7 +68,8 @@ func (p *Peer) blobs() (out []cid.Cid) {
 }
 
 // The outputs of a job survive their provider, and the loss of all files of the buyer's peer. Two providers keep them,
-// and cannot read them. After one of them was killed, the outputs come from the other, and a third one takes a copy.
+// and cannot read them. After one of them was killed, the outputs come from the other, and a third one takes a copy. The
+// exported record restores them to a peer that has lost all but its key.
 func TestCopies(t *testing.T) {
 	t.Parallel()
 	for name, free := range map[string]bool{"free": true, "paid": false} {
@@ -138,6 +140,26 @@ func TestCopies(t *testing.T) {
 					if err != nil || free == (v.Spec.Payment.Budget > 0) {
 						t.Errorf("volume %s: budget %d, %v", c.Job, v.Spec.Payment.Budget, err)
 					}
+				}
+
+				b.Kill()
+				b.Journal = store.NewMemory() // only its key and the exported record are left
+				for _, c := range b.blobs() {
+					if err := b.Blobs.Remove(c); err != nil {
+						t.Fatal(err)
+					}
+				}
+				b.Restart()
+				for _, k := range keepers(s) { // it has lost its peers' addresses, too
+					if err := n.net.Hosts[b.i].Connect(t.Context(), n.net.Addr(n.peer(k).i)); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if err := b.Node.Copies().Import(t.Context(), s); err != nil {
+					t.Fatal(err)
+				}
+				if got := b.Read(output); !strings.Contains(got, text) {
+					t.Errorf("with an empty journal the output is %.80q", got)
 				}
 			})
 		})

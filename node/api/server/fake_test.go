@@ -292,6 +292,8 @@ func (f copied) Show(_ context.Context, id string) (record.ShownCopies, error) {
 
 func (f copied) Restore(_ context.Context, id string) error { return f.known(id) }
 
+func (f copied) Import(_ context.Context, s record.ShownCopies) error { return f.known(s.Job) }
+
 func (f copied) Extend(_ context.Context, id string, by time.Duration) (record.ExtendedCopies, error) {
 	return record.ExtendedCopies{Job: id, Until: time.Unix(0, 0).Add(by)}, f.known(id)
 }

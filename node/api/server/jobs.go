@@ -94,6 +94,8 @@ type Copies interface {
 	// Restore brings the outputs of a job back into the store.
 	Restore(ctx context.Context, id string) error
 	Extend(ctx context.Context, id string, by time.Duration) (record.ExtendedCopies, error)
+	// Import brings the outputs of an exported record into the store.
+	Import(ctx context.Context, s record.ShownCopies) error
 }
 
 // BindCopies binds the routes of copies.
@@ -103,6 +105,9 @@ func BindCopies(copies Copies) []route.Bound {
 		api.JobCopies.Bind(byID(copies.Show)), api.RestoreJob.Bind(byID(restore)),
 		api.ExtendCopies.Bind(func(ctx context.Context, q api.CopiesTime) (record.ExtendedCopies, error) {
 			return copies.Extend(ctx, q.ID, time.Duration(q.Body.By))
+		}),
+		api.ImportCopies.Bind(func(ctx context.Context, q api.CopiesRecord) (none api.None, err error) {
+			return none, copies.Import(ctx, q.Body)
 		}),
 	}
 }

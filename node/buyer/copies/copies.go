@@ -214,6 +214,9 @@ func (r *Room) Show(ctx context.Context, id string) (record.ShownCopies, error) 
 		}
 		out.Key = string(key)
 	}
+	for _, rank := range j.Ranks {
+		out.Outputs = append(out.Outputs, rank.Outputs)
+	}
 	for _, c := range k.Copies {
 		s := record.ShownCopy{Job: c.Job, Provider: c.Provider, State: record.CopyPlacing, Reason: c.Lost,
 			Checked: c.Spot.Passed, Failed: c.Spot.Failed}

@@ -246,7 +246,11 @@ func TestAttackCrashWhilePlacing(t *testing.T) {
 				}
 			}
 			j := w.buys.jobs[jobID]
-			if err := (archiver{w.Room}).unpack(t.Context(), j, k, outputs(j)); err != nil {
+			key, err := w.cfg.Boxes.Open(useKey, jobID, k.Box)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := (archiver{w.Room}).unpack(t.Context(), k.Pack.CID, string(key), outputs(j)); err != nil {
 				t.Errorf("write %d: %v", n, err)
 			}
 		}

@@ -93,6 +93,8 @@ type ShownCopies struct {
 	Until  time.Time   `json:"until,omitzero"`
 	Reason string      `json:"reason,omitempty"` // why there are none, or none any more
 	Copies []ShownCopy `json:"copies"`
+	// Outputs are the outputs of each rank. The pack has each once, named by its CID.
+	Outputs [][]Output `json:"outputs,omitempty"`
 	// Key is the age identity that decrypts the pack, a tar archive of the outputs. It is secret.
 	Key string `json:"key,omitempty"`
 }

@@ -1,4 +1,5 @@
-// Package copiescmd has the command that shows, extends and exports the copies of a job's outputs at providers.
+// Package copiescmd has the command that shows, extends and exports the copies of a job's outputs at providers, and
+// restores the outputs from exported ones.
 package copiescmd
 
 import (
@@ -18,13 +19,7 @@ import (
 	"github.com/starling-network/starling/node/job"
 )
 
-// New makes the command `starling job copies`.
-func New(a *cli.App) *cobra.Command {
-	var export, more string
-	c := &cobra.Command{
-		Use:   "copies ID",
-		Short: "Show, extend or export the copies of a job's outputs",
-		Long: `Shows the providers that keep a copy of the outputs of a job of run --copies, and the end of its paid
+const long = `Shows the providers that keep a copy of the outputs of a job of run --copies, and the end of its paid
 time. Each copy is a volume, which starling volume ls lists with its cost. A lost copy stays in the list, and is
 replaced until the time of --copies ends. starling get fetches outputs that this peer no longer has from these
 providers.
@@ -38,44 +33,94 @@ agrees. Another one replaces it otherwise, at least an hour before it ends, for 
 lasts at most 720h in all.
 
 A copy is a tar archive of the outputs, encrypted by age. Providers cannot read it. -o json and --export include the key
-that decrypts it: keep it secret. Providers send a copy to this peer's key alone. If this computer may be lost, save
-the exported file and the peer's key elsewhere.`,
+that decrypts it: keep it secret.
+
+If this computer may be lost, save the exported file and the peer's identity.json elsewhere: providers send a copy to
+this peer's key alone, and no other peer can fetch it. On a new computer, put identity.json into an empty home
+directory, run starling init and starling up, and then this command with --import and --get. It writes the outputs to
+DIR as starling get does. The copies are there only while they are paid: if the peer is away for longer than a payment
+interval, a volume ends, unless the job was submitted with -d and its guardians pay meanwhile. --import restores no
+job: the copies are not extended, checked or replaced by the new peer. Export again after copies were replaced.`
+
+// flags are the values of the command's flags.
+type flags struct {
+	export, extend string
+	from, dir      string // of --import and --get
+}
+
+// New makes the command `starling job copies`.
+func New(a *cli.App, download Download) *cobra.Command {
+	var f flags
+	c := &cobra.Command{
+		Use:   "copies ID",
+		Short: "Show, extend or export copies of a job's outputs",
+		Long:  long,
 		Example: `  starling job copies jk3v5q2a
   starling job copies jk3v5q2a --extend 7d
-  starling job copies jk3v5q2a --export copies.json`,
+  starling job copies jk3v5q2a --export copies.json
+  starling job copies jk3v5q2a --import copies.json --get results`,
 		Args: cli.ExactArgs(1),
 	}
-	c.Flags().StringVar(&export, "export", "", "new file for the copies and their key")
-	c.Flags().StringVar(&more, "extend", "", "time to add, such as 12h or 7d")
-	c.MarkFlagsMutuallyExclusive("export", "extend")
+	c.Flags().StringVar(&f.export, "export", "", "new file for the copies and their key")
+	c.Flags().StringVar(&f.extend, "extend", "", "time to add, such as 12h or 7d")
+	c.Flags().StringVar(&f.from, "import", "", "exported file of this job, of a lost home directory")
+	c.Flags().StringVar(&f.dir, "get", "", "with --import: new directory for the outputs")
 	c.RunE = func(c *cobra.Command, args []string) error {
-		var by time.Duration
-		if c.Flags().Changed("extend") {
-			var err error
-			if by, err = cli.ParseAge(more); err != nil || by < job.MinTime {
-				return cli.WithHint(cli.Usagef("--extend: %q is not a duration", more), "write it as 45m, 12h or 7d")
-			}
+		by, err := f.check()
+		if err != nil {
+			return err
 		}
 		client, g, err := a.Known()
 		if err != nil {
 			return err
 		}
-		if by > 0 {
-			return extend(a, c.Context(), cli.Peer{Client: client, Genesis: g}, args[0], by)
+		switch p := (cli.Peer{Client: client, Genesis: g}); {
+		case f.from != "":
+			return restore(a, c.Context(), p, args[0], f, download)
+		case by > 0:
+			return extend(a, c.Context(), p, args[0], by)
+		default:
+			return show(a, c.Context(), p, args[0], f.export)
 		}
-		s, err := api.JobCopies.Call(c.Context(), client, api.ByID{ID: args[0]})
-		if err == nil && export != "" {
-			err = save(s, export)
-		}
-		if err != nil {
-			return err
-		}
-		if s.Reason != "" {
-			a.Say("no copies are looked after: %s", s.Reason)
-		}
-		return a.Show(s, func(t *cli.Table) { table(t, s, time.Now()) })
 	}
 	return c
+}
+
+// check returns the time of --extend, or an error for flags that exclude one another.
+func (f flags) check() (by time.Duration, err error) {
+	n := 0
+	for _, text := range []string{f.export, f.extend, f.from} {
+		if text != "" {
+			n++
+		}
+	}
+	switch {
+	case n > 1:
+		return 0, cli.Usagef("--export, --extend and --import exclude one another")
+	case (f.from == "") != (f.dir == ""):
+		return 0, cli.Usagef("--import and --get need each other")
+	case f.extend == "":
+		return 0, nil
+	}
+	if by, err = cli.ParseAge(f.extend); err != nil || by < job.MinTime {
+		return 0, cli.WithHint(cli.Usagef("--extend: %q is not a duration", f.extend), "write it as 45m, 12h or 7d")
+	}
+	return by, nil
+}
+
+// show shows the copies of a job, and writes them to a new file unless its name is "".
+func show(a *cli.App, ctx context.Context, p cli.Peer, id, export string) error {
+	s, err := api.JobCopies.Call(ctx, p.Client, api.ByID{ID: id})
+	if err == nil && export != "" {
+		err = save(s, export)
+	}
+	if err != nil {
+		return err
+	}
+	if s.Reason != "" {
+		a.Say("no copies are looked after: %s", s.Reason)
+	}
+	return a.Show(s, func(t *cli.Table) { table(t, s, time.Now()) })
 }
 
 // extend gives the copies of a job more time, and shows each provider's answer.
