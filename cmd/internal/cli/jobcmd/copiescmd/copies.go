@@ -3,10 +3,10 @@
 package copiescmd
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
-	"os"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -192,15 +192,10 @@ func save(s record.ShownCopies, path string) error {
 	if err != nil {
 		return err
 	}
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
-	if err != nil {
+	if err := cli.Save(bytes.NewReader(append(text, '\n')), path, 0o600); err != nil {
 		return fmt.Errorf("exporting the copies: %w", err)
 	}
-	_, err = f.Write(append(text, '\n'))
-	if closing := f.Close(); err == nil {
-		err = closing
-	}
-	return err
+	return nil
 }
 
 // table shows the copies, one a line.
