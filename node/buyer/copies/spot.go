@@ -30,8 +30,9 @@ const (
 	spotLeast, spotMean, spotMost = 30 * time.Minute, 5*time.Hour + 30*time.Minute, 24 * time.Hour
 	// spotAgain is the time after a failed check.
 	spotAgain = 15 * time.Minute
-	// A copy is lost after spotFailures checks in a row without a chunk, the first of them spotPatience ago.
-	spotFailures, spotPatience = 8, 3 * time.Hour
+	// A copy is lost after spotFailures checks in a row without a chunk, the first of them spotPatience ago, or
+	// lastPatience if neither this peer nor another keeper is known to have the pack: perhaps this peer is cut off.
+	spotFailures, spotPatience, lastPatience = 8, 3 * time.Hour, 24 * time.Hour
 )
 
 // The reasons of the loss of copies that checks find.
@@ -212,7 +213,11 @@ func (s spots) note(ctx context.Context, id string, of record.Copy, result error
 		return nil
 	}
 	c := &k.Copies[i]
-	judge(c, result, time.Now())
+	wait, err := s.patience(k, i)
+	if err != nil {
+		return err
+	}
+	judge(c, result, wait, time.Now())
 	switch {
 	case c.Lost != "":
 		s.cfg.Log.Warn("a copy of a job's outputs is lost", "job", id, "volume", c.Job, "provider", c.Provider,
@@ -224,8 +229,21 @@ func (s spots) note(ctx context.Context, id string, of record.Copy, result error
 	return s.write(ctx, id, k)
 }
 
-// judge applies the result of a check to a copy.
-func judge(c *record.Copy, result error, now time.Time) {
+// patience is the time for which a keeper may send nothing.
+func (s spots) patience(k record.Kept, i int) (time.Duration, error) {
+	for j, c := range k.Copies {
+		if j != i && c.Lost == "" && c.Spot.Passed.After(k.Copies[i].Spot.Since) {
+			return spotPatience, nil
+		}
+	}
+	if ok, err := s.here(k.Pack.CID); ok || err != nil {
+		return spotPatience, err
+	}
+	return lastPatience, nil
+}
+
+// judge applies the result of a check to a copy, whose keeper may send nothing for a time.
+func judge(c *record.Copy, result error, wait time.Duration, now time.Time) {
 	switch {
 	case result == nil:
 		c.Spot = record.Spot{Next: now.Add(drawn()), Passed: now}
@@ -236,7 +254,7 @@ func judge(c *record.Copy, result error, now time.Time) {
 		if c.Spot.Failed++; c.Spot.Failed == 1 {
 			c.Spot.Since = now
 		}
-		if c.Spot.Failed >= spotFailures && now.Sub(c.Spot.Since) >= spotPatience {
+		if c.Spot.Failed >= spotFailures && now.Sub(c.Spot.Since) >= wait {
 			c.Lost, c.Stop = lostSilent, true
 		}
 	}

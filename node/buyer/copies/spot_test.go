@@ -160,6 +160,37 @@ func TestAttackKeeperDropsFile(t *testing.T) {
 	w.silent(patient)
 }
 
+// All keepers are silent, as they are for a peer that is cut off. Without the pack here, none is given up for a day,
+// until another one passes a check.
+func TestSpotsOfLastCopies(t *testing.T) {
+	t.Parallel()
+	w := placed(t)
+	if err := w.blobs.Remove(w.packed()); err != nil {
+		t.Fatal(err)
+	}
+	failing := func(since time.Duration) {
+		w.change(func(k *record.Kept) {
+			for i := range k.Copies {
+				k.Copies[i].Spot.Failed, k.Copies[i].Spot.Since = spotFailures, time.Now().Add(-since)
+			}
+		})
+	}
+	failing(lastPatience - time.Hour)
+	for i := range 2 {
+		if c := w.check(i, patient); c.Lost != "" || c.Spot.Failed != spotFailures+1 {
+			t.Errorf("copy %d: %+v", i, c)
+		}
+	}
+	w.change(func(k *record.Kept) { k.Copies[1].Spot.Passed = time.Now() })
+	if c := w.check(0, patient); c.Lost != lostSilent {
+		t.Errorf("beside one that passes: %+v", c)
+	}
+	failing(lastPatience)
+	if c := w.check(1, patient); c.Lost != lostSilent {
+		t.Errorf("after a day: %+v", c)
+	}
+}
+
 // A keeper that dropped half of the file passes half of the checks, and is found by the first other one.
 func TestAttackKeeperDropsHalf(t *testing.T) {
 	t.Parallel()
@@ -321,7 +352,7 @@ func TestJudge(t *testing.T) {
 		{"own", errOwn, false, 7}, {"silent", blob.ErrNotFound, true, 8},
 	} {
 		of := record.Copy{Spot: record.Spot{Failed: spotFailures - 1, Since: now.Add(-spotPatience)}}
-		judge(&of, c.result, now)
+		judge(&of, c.result, spotPatience, now)
 		if (of.Lost != "") != c.lost || of.Stop != c.lost || of.Spot.Failed != c.failed {
 			t.Errorf("%s: %+v", c.name, of)
 		}
