@@ -61,7 +61,8 @@ func (n *Node) buy(ctx context.Context) (err error) {
 	n.files.Need(files.NeedJob, n.buyer.Blobs)
 	n.copies = copies.New(copies.Config{
 		Self: n.p.Key.Key(), Store: n.p.Store, Boxes: sealed.Boxes{Key: n.p.Key, Network: n.p.Genesis.Tag()},
-		Jobs: n.buyer, Files: n.files, Log: n.p.Log.With("role", "buyer"),
+		Jobs: n.buyer, Files: n.files, Parts: files.Parts{Host: n.p.Host, Network: n.tag},
+		Log: n.p.Log.With("role", "buyer"),
 	})
 	n.files.Need("copy", n.copies.Blobs)
 	n.services.Add(service.Loop("buyer", n.buyer.Run), service.Loop("copies", n.copies.Run))

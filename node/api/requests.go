@@ -13,6 +13,7 @@ import (
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/api/route"
 	"github.com/starling-network/starling/node/block"
+	"github.com/starling-network/starling/node/buyer/record"
 	"github.com/starling-network/starling/node/buyer/spend"
 	"github.com/starling-network/starling/node/job"
 	"github.com/starling-network/starling/node/live"
@@ -136,6 +137,22 @@ type ExtendRequest struct {
 	By job.Span `json:"by"`
 	// Budget is in base units; 0 keeps it, or the whole cost where the budget was that.
 	Budget market.Amount `json:"budget,omitempty"`
+}
+
+// CopiesTime gives the copies of a job's outputs more time.
+type CopiesTime struct {
+	ID   string            `path:"id"`
+	Body CopiesTimeRequest `body:"application/json"`
+}
+
+// CopiesTimeRequest is the time to add.
+type CopiesTimeRequest struct {
+	By job.Span `json:"by"`
+}
+
+// CopiesRecord is an exported record of the copies of a job's outputs, with their key.
+type CopiesRecord struct {
+	Body record.ShownCopies `body:"application/json"`
 }
 
 // Scale gives a cluster another number of members.

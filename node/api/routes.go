@@ -20,6 +20,7 @@ const (
 	MaxBlob    = 64 << 30
 	MaxProgram = 256 << 10
 	MaxProof   = 512 << 10
+	MaxCopies  = 8 << 20 // 16 outputs of 1,024 ranks have less than 4 MiB
 	maxPing    = 4 << 10
 )
 
@@ -75,9 +76,18 @@ var (
 		Pattern: "GET /v1/jobs/{id}/copies",
 		Summary: "List the copies of a job's outputs at providers, with the key that decrypts them", Access: keys,
 	})
+	ExtendCopies = declare(route.Route[CopiesTime, record.ExtendedCopies]{
+		Pattern: "POST /v1/jobs/{id}/copies/extend",
+		Summary: "Give the copies of a job's outputs more time; the answer has each provider's", Access: keys,
+	})
 	RestoreJob = declare(route.Route[ByID, None]{
 		Pattern: "POST /v1/jobs/{id}/restore",
 		Summary: "Fetch a job's outputs from the providers with copies, if they are not here", Access: keys,
+	})
+	ImportCopies = declare(route.Route[CopiesRecord, None]{
+		Pattern: "POST /v1/copies/import",
+		Summary: "Fetch the outputs of an exported record of copies from their providers, if they are not here",
+		Limit:   MaxCopies,
 	})
 	JobProof = declare(route.Route[OfJob, proof.Proof]{
 		Pattern: "GET /v1/jobs/{id}/proofs/{kind}",

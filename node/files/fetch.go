@@ -12,6 +12,7 @@ import (
 
 	"github.com/starling-network/starling/node/api"
 	"github.com/starling-network/starling/node/workload"
+	"github.com/starling-network/starling/p2p"
 	"github.com/starling-network/starling/p2p/blob"
 	"github.com/starling-network/starling/p2p/stream"
 )
@@ -51,6 +52,23 @@ func (f *Files) swarm(at workload.Places) blob.Swarm {
 		}
 	}
 	return s
+}
+
+// Parts requests parts of blobs from other peers.
+type Parts struct {
+	Host    *p2p.Host
+	Network string
+}
+
+// Part reads len(into) bytes of a blob of a known size from a peer, from offset on. The caller checks them. It returns
+// swarm.ErrChunk for an answer that cannot be these bytes, blob.ErrAlone, or the reason why the peer sent none.
+func (p Parts) Part(ctx context.Context, from peer.ID, c cid.Cid, size, offset int64, into []byte) error {
+	p.Host.Find(ctx, from)
+	_, err := blob.Peer{Host: p.Host, Network: p.Network, ID: from}.Part(ctx, c, size, offset, into)
+	if err != nil && len(p.Host.Network().Peers()) == 0 {
+		return fmt.Errorf("%w: %w", blob.ErrAlone, err)
+	}
+	return err
 }
 
 // fellow is a peer that is looked up before it is asked. One that cannot be reached is left alone for a while: a buyer

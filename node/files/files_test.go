@@ -26,6 +26,20 @@ func TestGrants(t *testing.T) {
 	}
 }
 
+// A grant that is used stays, however many others follow.
+func TestGrantsInUse(t *testing.T) {
+	t.Parallel()
+	g := newGrants()
+	used := blob.Sum([]byte("used"))
+	g.add("peer", used)
+	for i := range 3 * maxGrants {
+		if i%(maxGrants/4) == 0 && !g.allowed("peer", used) {
+			t.Fatalf("forgotten after %d others", i)
+		}
+		g.add("peer", blob.Sum([]byte{byte(i), byte(i >> 8), byte(i >> 16)}))
+	}
+}
+
 // user is a user with two API keys, one of which has a job that needs a file.
 type user struct{ job cid.Cid }
 

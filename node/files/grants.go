@@ -10,14 +10,14 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 )
 
-// maxGrants bounds the remembered grants. Work in progress uses its grant within minutes; the oldest are forgotten
-// first.
+// maxGrants bounds the remembered grants. Work in progress uses its grant within minutes, and the owner of a volume
+// with a file within a day; the least recently used are forgotten first.
 const maxGrants = 1 << 16
 
 // grants are the blobs that each peer may read: blobs for its work, and results of work for it.
 type grants struct {
 	mu sync.Mutex
-	m  map[grant]time.Time // when it was given last
+	m  map[grant]time.Time // when it was given or used last
 }
 
 type grant struct {
@@ -42,6 +42,10 @@ func (g *grants) add(to peer.ID, c cid.Cid) {
 func (g *grants) allowed(to peer.ID, c cid.Cid) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	_, ok := g.m[grant{to, c.KeyString()}]
+	of := grant{to, c.KeyString()}
+	_, ok := g.m[of]
+	if ok {
+		g.m[of] = time.Now()
+	}
 	return ok
 }

@@ -19,6 +19,8 @@ var (
 	ErrTooLarge = errors.New("blob is too large")
 	// ErrDigest: the peer sent bytes that are not the blob's.
 	ErrDigest = errors.New("bytes do not match the digest")
+	// ErrAlone: this peer is connected to no other one, so that an answer of none is no news about the asked one.
+	ErrAlone = errors.New("this peer is connected to no other one")
 	// ErrArchive: the blob is not an archive that may be unpacked.
 	ErrArchive = errors.New("bad archive")
 	// ErrTree: the folder holds something that an archive may not: a link, a device, a socket.

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/ipfs/go-cid"
 
@@ -282,8 +283,17 @@ func (f *fake) ClaimRewards(context.Context) (rewards.Status, error) {
 	return rewards.Status{}, &api.Error{Status: 409, Code: "no_rewards", Message: "none"}
 }
 
-func (f *fake) Show(_ context.Context, id string) (record.ShownCopies, error) {
+// copied is the copies of the job of a fake.
+type copied struct{ *fake }
+
+func (f copied) Show(_ context.Context, id string) (record.ShownCopies, error) {
 	return record.ShownCopies{Job: id}, f.known(id)
 }
 
-func (f *fake) Restore(_ context.Context, id string) error { return f.known(id) }
+func (f copied) Restore(_ context.Context, id string) error { return f.known(id) }
+
+func (f copied) Import(_ context.Context, s record.ShownCopies) error { return f.known(s.Job) }
+
+func (f copied) Extend(_ context.Context, id string, by time.Duration) (record.ExtendedCopies, error) {
+	return record.ExtendedCopies{Job: id, Until: time.Unix(0, 0).Add(by)}, f.known(id)
+}

@@ -93,12 +93,23 @@ type Copies interface {
 	Show(ctx context.Context, id string) (record.ShownCopies, error)
 	// Restore brings the outputs of a job back into the store.
 	Restore(ctx context.Context, id string) error
+	Extend(ctx context.Context, id string, by time.Duration) (record.ExtendedCopies, error)
+	// Import brings the outputs of an exported record into the store.
+	Import(ctx context.Context, s record.ShownCopies) error
 }
 
 // BindCopies binds the routes of copies.
 func BindCopies(copies Copies) []route.Bound {
 	restore := func(ctx context.Context, id string) (none api.None, err error) { return none, copies.Restore(ctx, id) }
-	return []route.Bound{api.JobCopies.Bind(byID(copies.Show)), api.RestoreJob.Bind(byID(restore))}
+	return []route.Bound{
+		api.JobCopies.Bind(byID(copies.Show)), api.RestoreJob.Bind(byID(restore)),
+		api.ExtendCopies.Bind(func(ctx context.Context, q api.CopiesTime) (record.ExtendedCopies, error) {
+			return copies.Extend(ctx, q.ID, time.Duration(q.Body.By))
+		}),
+		api.ImportCopies.Bind(func(ctx context.Context, q api.CopiesRecord) (none api.None, err error) {
+			return none, copies.Import(ctx, q.Body)
+		}),
+	}
 }
 
 // byID adapts a function of a job's id.

@@ -22,6 +22,7 @@ import (
 	"github.com/starling-network/starling/node/api/route"
 	"github.com/starling-network/starling/node/api/server/proofs"
 	"github.com/starling-network/starling/node/block"
+	"github.com/starling-network/starling/node/buyer/record"
 	"github.com/starling-network/starling/node/proof"
 	"github.com/starling-network/starling/p2p/p2ptest"
 )
@@ -102,6 +103,10 @@ func callers(ctx context.Context, c route.Caller) map[string]func() error {
 	add(api.JobSteps, func() error { return api.JobSteps.Send(ctx, c, id) })
 	add(api.JobLog, func() error { return raw(api.JobLog.Do(ctx, c, api.Log{ID: "jother"})) })
 	add(api.JobCopies, func() error { return api.JobCopies.Send(ctx, c, id) })
+	add(api.ExtendCopies, func() error { return api.ExtendCopies.Send(ctx, c, api.CopiesTime{ID: id.ID}) })
+	add(api.ImportCopies, func() error {
+		return api.ImportCopies.Send(ctx, c, api.CopiesRecord{Body: record.ShownCopies{Job: id.ID}})
+	})
 	add(api.RestoreJob, func() error { return api.RestoreJob.Send(ctx, c, id) })
 	add(api.RemoveJob, func() error { return api.RemoveJob.Send(ctx, c, id) })
 	add(api.JobReceipts, func() error { return api.JobReceipts.Send(ctx, c, id) })

@@ -35,7 +35,7 @@ func spec() job.Job {
 
 // bindings binds every route to the fake.
 func bindings(f *fake) []route.Bound {
-	return slices.Concat(BindJobs(f), BindRecords(f), BindClusters(f), BindPrograms(f, p2ptest.Quiet()), BindLifetimes(f), BindRemoval(remover{f}, f), BindCopies(f), BindBlobs(f), BindKeys(f),
+	return slices.Concat(BindJobs(f), BindRecords(f), BindClusters(f), BindPrograms(f, p2ptest.Quiet()), BindLifetimes(f), BindRemoval(remover{f}, f), BindCopies(copied{f}), BindBlobs(f), BindKeys(f),
 		BindPeer(f), BindHealth(f), BindBlocks(f), BindMarket(f), BindOperator(f), BindShelf(f), proofs.Bind(&f.proofs), proofs.BindJobs(f), proofs.BindAudits(f),
 		proofs.BindRewards(f), BindMetrics(f))
 }

@@ -4,6 +4,7 @@
 //	outputs ─▶ tar ─▶ age ─▶ pack    a blob here, encrypted with a key of this job alone
 //	pack ─▶ volume                   one job for each copy, with the pack as its input. Its provider fetches the
 //	                                 pack, and sends it to the owner of the volume while the lease lasts
+//	chunk ◀─ keeper                  at random times, of the pack's chunk list, which stays here
 //	pack ◀─ keeper                   fetch of a blob by its digest
 //	pack ─▶ age ─▶ tar ─▶ outputs    each is stored if its digest is that of the job's
 //
@@ -11,9 +12,9 @@
 // before a volume is ordered, and each attempt before its submission. After a crash an attempt is submitted again under
 // the same idempotency key, so that no copy is bought twice.
 //
-// A copy is lost if its volume ends before its paid time. It is then placed once more, at another provider, as long as
-// this peer or a keeper has the pack. A provider that keeps its lease and has removed the pack is found by the next
-// download: it cannot send other bytes, and the next keeper is asked.
+// A copy is lost if its volume ends before its paid time, or if its provider fails the checks: the volume is then
+// stopped. A lost copy is placed once more, at another provider, as long as this peer or a keeper has the pack. A
+// copy that is paid for less time than all, which Extend gives more, is replaced before it ends.
 package copies
 
 import (
@@ -29,7 +30,9 @@ import (
 	"github.com/ipfs/go-cid"
 	"github.com/libp2p/go-libp2p/core/peer"
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/sync/semaphore"
 
+	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/buyer/record"
 	"github.com/starling-network/starling/node/journal"
@@ -51,6 +54,8 @@ type Jobs interface {
 	Job(id string) (record.Job, error)
 	Submit(ctx context.Context, sub record.Submission) (record.Job, error)
 	Stop(ctx context.Context, id string) error
+	// Extend gives a job more time and, unless budget is zero, another budget.
+	Extend(ctx context.Context, id string, by time.Duration, budget market.Amount) (record.Extension, error)
 }
 
 // Files is this peer's store of blobs, and the exchange with other peers.
@@ -66,6 +71,13 @@ type Files interface {
 	Drop(all ...cid.Cid)
 }
 
+// Parts requests parts of blobs from other peers.
+type Parts interface {
+	// Part reads len(into) bytes of a blob of a known size from a peer, from offset on. The caller checks them. It
+	// returns swarm.ErrChunk for an answer that cannot be these bytes, blob.ErrAlone, or the reason why none came.
+	Part(ctx context.Context, from peer.ID, c cid.Cid, size, offset int64, into []byte) error
+}
+
 // Boxes encrypts to this peer's key.
 type Boxes interface {
 	Seal(to sign.Key, use, id string, plain []byte) ([]byte, error)
@@ -79,6 +91,7 @@ type Config struct {
 	Boxes Boxes
 	Jobs  Jobs
 	Files Files
+	Parts Parts
 	Log   *slog.Logger
 }
 
@@ -86,15 +99,23 @@ type Config struct {
 type Room struct {
 	cfg Config
 
-	turns  sync.Map // by job: a *sync.Mutex, held while its copies change or are fetched
-	copied sync.Map // by job: the pack that a copy is still to be made of, a cid.Cid
+	turns sync.Map // by job: a *semaphore.Weighted of 1, held while its copies change or are fetched
+	needs sync.Map // by job: its chunk list, and the pack if a copy is still to be made of it, a []cid.Cid
 }
 
 // New returns the room of a peer.
 func New(cfg Config) *Room { return &Room{cfg: cfg} }
 
-// Run looks after the copies until ctx ends.
+// Run places, replaces and checks the copies until ctx ends.
 func (r *Room) Run(ctx context.Context) error {
+	var g errgroup.Group
+	g.Go(func() error { return r.place(ctx) })
+	g.Go(func() error { return spots{r, leastPatience}.run(ctx) })
+	return g.Wait()
+}
+
+// place looks after the copies until ctx ends.
+func (r *Room) place(ctx context.Context) error {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	for {
@@ -109,13 +130,18 @@ func (r *Room) Run(ctx context.Context) error {
 	}
 }
 
-// round makes one step for each job with copies that are looked after.
-func (r *Room) round(ctx context.Context) error {
-	var open []string
-	err := record.Keepings.List(ctx, r.cfg.Store, record.KeptOpen, func(key string, _ record.Kept) error {
-		open = append(open, strings.TrimPrefix(key, record.KeptOpen))
+// open lists the jobs with copies that are looked after.
+func (r *Room) open(ctx context.Context) (ids []string, err error) {
+	err = record.Keepings.List(ctx, r.cfg.Store, record.KeptOpen, func(key string, _ record.Kept) error {
+		ids = append(ids, strings.TrimPrefix(key, record.KeptOpen))
 		return nil
 	})
+	return ids, err
+}
+
+// round makes one step for each job with copies that are looked after.
+func (r *Room) round(ctx context.Context) error {
+	open, err := r.open(ctx)
 	if err != nil {
 		return err
 	}
@@ -124,10 +150,10 @@ func (r *Room) round(ctx context.Context) error {
 	for _, id := range open {
 		g.Go(func() error {
 			turn := r.turn(id)
-			if !turn.TryLock() { // its copies are being fetched
+			if !turn.TryAcquire(1) { // its copies are being fetched
 				return nil
 			}
-			defer turn.Unlock()
+			defer turn.Release(1)
 			if err := r.step(ctx, id); err != nil && ctx.Err() == nil {
 				r.cfg.Log.Warn("the copies of a job are not looked after now", "job", id, "err", err)
 			}
@@ -138,16 +164,18 @@ func (r *Room) round(ctx context.Context) error {
 }
 
 // turn returns the lock of a job's copies.
-func (r *Room) turn(id string) *sync.Mutex {
-	m, _ := r.turns.LoadOrStore(id, &sync.Mutex{})
-	return m.(*sync.Mutex)
+func (r *Room) turn(id string) *semaphore.Weighted {
+	m, _ := r.turns.LoadOrStore(id, semaphore.NewWeighted(1))
+	return m.(*semaphore.Weighted)
 }
 
-// Blobs returns the packs that copies are still to be made of.
+// Blobs returns the packs that copies are still to be made of, and the chunk lists of all packs.
 func (r *Room) Blobs() (map[cid.Cid]bool, error) {
 	out := map[cid.Cid]bool{}
-	r.copied.Range(func(_, c any) bool {
-		out[c.(cid.Cid)] = true
+	r.needs.Range(func(_, all any) bool {
+		for _, c := range all.([]cid.Cid) {
+			out[c] = true
+		}
 		return true
 	})
 	return out, nil
@@ -186,8 +214,12 @@ func (r *Room) Show(ctx context.Context, id string) (record.ShownCopies, error) 
 		}
 		out.Key = string(key)
 	}
+	for _, rank := range j.Ranks {
+		out.Outputs = append(out.Outputs, rank.Outputs)
+	}
 	for _, c := range k.Copies {
-		s := record.ShownCopy{Job: c.Job, Provider: c.Provider, State: record.CopyPlacing, Reason: c.Lost}
+		s := record.ShownCopy{Job: c.Job, Provider: c.Provider, State: record.CopyPlacing, Reason: c.Lost,
+			Checked: c.Spot.Passed, Failed: c.Spot.Failed}
 		of, err := r.cfg.Jobs.Job(c.Job)
 		switch {
 		case c.Lost != "":

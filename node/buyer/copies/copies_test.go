@@ -20,6 +20,14 @@ import (
 func placed(t *testing.T) *world {
 	t.Helper()
 	w := newWorld(t, 4)
+	w.place()
+	return w
+}
+
+// place lets two keepers have copies.
+func (w *world) place() {
+	t := w.t
+	t.Helper()
 	w.succeed()
 	w.step() // packs
 	w.step()
@@ -29,7 +37,6 @@ func placed(t *testing.T) *world {
 	if k := w.step(); len(k.Copies) != 2 {
 		t.Fatalf("copies: %+v", k.Copies)
 	}
-	return w
 }
 
 // Copies are ordered one after the other, each at a provider that has none, and not at the job's own.
@@ -57,8 +64,8 @@ func TestPlace(t *testing.T) {
 	if k := w.step(); len(k.Copies) != 2 || len(w.buys.subs) != 2 {
 		t.Fatalf("copies: %+v", k)
 	}
-	if need, _ := w.Blobs(); len(need) > 0 {
-		t.Errorf("with all copies, needed: %v", need)
+	if need, _ := w.Blobs(); need[w.packed()] || len(need) != 1 {
+		t.Errorf("with all copies, needed: %v, want the chunk list", need)
 	}
 	one, two := w.buys.subs[0].Spec, w.buys.subs[1].Spec
 	if one.Check() != nil || one.Payment.MaxPrice != 100 || one.Timeouts.Run.Round(time.Hour) != 24*time.Hour {
@@ -238,7 +245,12 @@ func TestAttackCrashWhilePlacing(t *testing.T) {
 					t.Errorf("write %d: %v, want %s", n, sub.Spec.Inputs, k.Pack.CID)
 				}
 			}
-			if err := w.unpack(t.Context(), w.buys.jobs[jobID], k, outputs(w.buys.jobs[jobID])); err != nil {
+			j := w.buys.jobs[jobID]
+			key, err := w.cfg.Boxes.Open(useKey, jobID, k.Box)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := (archiver{w.Room}).unpack(t.Context(), k.Pack.CID, string(key), outputs(j)); err != nil {
 				t.Errorf("write %d: %v", n, err)
 			}
 		}

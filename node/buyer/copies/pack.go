@@ -30,9 +30,12 @@ func outputs(j record.Job) map[string]record.Blob {
 	return out
 }
 
+// archiver packs outputs, and unpacks them.
+type archiver struct{ *Room }
+
 // pack stores the outputs of a job as one encrypted archive, and returns the new key that decrypts it. It returns
 // blob.ErrNotFound if an output is not here.
-func (r *Room) pack(ctx context.Context, j record.Job) (record.Blob, string, error) {
+func (r archiver) pack(ctx context.Context, j record.Job) (record.Blob, string, error) {
 	missing, err := r.missing(j)
 	if err != nil {
 		return record.Blob{}, "", err
@@ -60,7 +63,7 @@ func (r *Room) pack(ctx context.Context, j record.Job) (record.Blob, string, err
 }
 
 // seal writes blobs as an encrypted archive. Their names in it are their digests.
-func (r *Room) seal(to io.Writer, key age.Recipient, all []string) error {
+func (r archiver) seal(to io.Writer, key age.Recipient, all []string) error {
 	box, err := age.Encrypt(to, key)
 	if err != nil {
 		return err
@@ -74,7 +77,7 @@ func (r *Room) seal(to io.Writer, key age.Recipient, all []string) error {
 	return errors.Join(archive.Close(), box.Close())
 }
 
-func (r *Room) add(archive *tar.Writer, c string) error {
+func (r archiver) add(archive *tar.Writer, c string) error {
 	f, size, err := r.cfg.Files.OpenBlob("", c)
 	if err != nil {
 		return err
@@ -95,29 +98,43 @@ func (r *Room) Restore(ctx context.Context, id string) error {
 		return err
 	}
 	turn := r.turn(j.ID)
-	turn.Lock()
-	defer turn.Unlock()
+	if err := turn.Acquire(ctx, 1); err != nil {
+		return err
+	}
+	defer turn.Release(1)
 	k, _, err := r.read(ctx, j.ID)
 	if err != nil {
 		return err
 	}
-	missing, err := r.missing(j)
+	missing, err := archiver{r}.missing(j)
 	if err != nil || len(missing) == 0 {
 		return err
 	}
 	if k.Pack == nil {
 		return fmt.Errorf("job %s: %w", j.ID, record.ErrNoCopies)
 	}
+	key, err := r.cfg.Boxes.Open(useKey, j.ID, k.Box)
+	if err != nil {
+		return fmt.Errorf("reading the key of the copies: %w", err)
+	}
+	r.look(&k) // a provider may be new
+	if err := (archiver{r}).bring(ctx, k, string(key), missing); err != nil {
+		return fmt.Errorf("job %s: %w", j.ID, err)
+	}
+	return nil
+}
+
+// bring stores the missing outputs from the pack, which comes from a keeper if it is not here.
+func (r archiver) bring(ctx context.Context, k record.Kept, key string, missing map[string]record.Blob) error {
 	if ok, err := r.here(k.Pack.CID); err != nil {
 		return err
 	} else if !ok {
-		r.look(&k) // a provider may be new
 		if err := r.fetch(ctx, k); err != nil {
-			return fmt.Errorf("job %s: %w", j.ID, err)
+			return err
 		}
 	}
-	if err := r.unpack(ctx, j, k, missing); err != nil {
-		return fmt.Errorf("unpacking the copy of job %s: %w", j.ID, err)
+	if err := r.unpack(ctx, k.Pack.CID, key, missing); err != nil {
+		return fmt.Errorf("unpacking the copy: %w", err)
 	}
 	if c, err := blob.Parse(k.Pack.CID); err == nil {
 		r.cfg.Files.Drop(c)
@@ -126,18 +143,23 @@ func (r *Room) Restore(ctx context.Context, id string) error {
 }
 
 // missing returns the outputs of a job that are not here.
-func (r *Room) missing(j record.Job) (map[string]record.Blob, error) {
+func (r archiver) missing(j record.Job) (map[string]record.Blob, error) {
 	out := outputs(j)
-	for c := range out {
+	return out, r.unstored(out)
+}
+
+// unstored removes the outputs that are here.
+func (r archiver) unstored(all map[string]record.Blob) error {
+	for c := range all {
 		ok, err := r.here(c)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		if ok {
-			delete(out, c)
+			delete(all, c)
 		}
 	}
-	return out, nil
+	return nil
 }
 
 // fetch brings the pack here from the first provider that sends it. A provider that sends other bytes, too many or none
@@ -179,17 +201,13 @@ func (r *Room) ask(ctx context.Context, from peer.ID, c cid.Cid, size int64) err
 	return err
 }
 
-// unpack stores the missing outputs from the pack.
-func (r *Room) unpack(ctx context.Context, j record.Job, k record.Kept, missing map[string]record.Blob) error {
-	text, err := r.cfg.Boxes.Open(useKey, j.ID, k.Box)
-	if err != nil {
-		return err
-	}
-	key, err := age.ParseX25519Identity(string(text))
+// unpack stores the missing outputs from the pack, by its CID and key.
+func (r archiver) unpack(ctx context.Context, pack, text string, missing map[string]record.Blob) error {
+	key, err := age.ParseX25519Identity(text)
 	if err != nil {
 		return fmt.Errorf("reading the key: %w", err)
 	}
-	f, _, err := r.cfg.Files.OpenBlob("", k.Pack.CID)
+	f, _, err := r.cfg.Files.OpenBlob("", pack)
 	if err != nil {
 		return err
 	}

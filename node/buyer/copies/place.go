@@ -7,6 +7,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/ipfs/go-cid"
+
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/buyer/record"
@@ -42,9 +44,15 @@ func (r *Room) step(ctx context.Context, id string) error {
 	if k.Pack == nil {
 		return r.begin(ctx, j, k)
 	}
+	if err := r.stop(ctx, id, &k); err != nil {
+		return err
+	}
+	if err := r.digest(ctx, id, &k); err != nil {
+		return err
+	}
 	before := k.Copies
 	seen, changed := r.look(&k)
-	short := j.Spec.Copies != nil && seen.kept < int(j.Spec.Copies.Count)
+	short := j.Spec.Copies != nil && seen.kept-seen.leaving < int(j.Spec.Copies.Count)
 	rest := time.Until(k.Until)
 	switch {
 	case rest <= 0 && seen.kept+seen.placing == 0:
@@ -60,11 +68,7 @@ func (r *Room) step(ctx context.Context, id string) error {
 			}
 		}
 	}
-	if short {
-		r.need(id, k)
-	} else {
-		r.copied.Delete(id)
-	}
+	r.need(id, k, short)
 	if !short || seen.placing > 0 || rest < leastTime || len(k.Copies) >= maxAttempts || time.Now().Before(next(k)) {
 		return r.resubmit(ctx, j, k)
 	}
@@ -79,7 +83,11 @@ func (r *Room) step(ctx context.Context, id string) error {
 }
 
 // counts are the copies by their state.
-type counts struct{ kept, placing int }
+type counts struct {
+	kept    int
+	leaving int // of the kept ones: their volumes end soon, and before the time of the copies
+	placing int
+}
 
 // look updates the copies by the state of their volumes, and reports whether one has changed.
 func (r *Room) look(k *record.Kept) (n counts, changed bool) {
@@ -104,8 +112,11 @@ func (r *Room) look(k *record.Kept) (n counts, changed bool) {
 		switch s, why := state(of); s {
 		case record.CopyKept:
 			n.kept++
+			if leaves(of, *k, time.Now()) {
+				n.leaving++
+			}
 			if p := of.Ranks[0].Provider; c.Provider != p {
-				c.Provider, changed = p, true
+				c.Provider, c.Spot, changed = p, record.Spot{}, true
 			}
 		case record.CopyPlacing:
 			n.placing++
@@ -142,7 +153,7 @@ func (r *Room) begin(ctx context.Context, j record.Job, k record.Kept) error {
 	case len(outputs(j)) == 0 || j.Spec.Copies == nil:
 		return r.end(ctx, j.ID, k, "the job has no outputs")
 	}
-	pack, key, err := r.pack(ctx, j)
+	pack, key, err := archiver{r}.pack(ctx, j)
 	if errors.Is(err, blob.ErrNotFound) {
 		return nil // this peer has yet to fetch an output
 	}
@@ -153,8 +164,26 @@ func (r *Room) begin(ctx context.Context, j record.Job, k record.Kept) error {
 		return fmt.Errorf("sealing the key: %w", err)
 	}
 	k.Pack, k.Until = &pack, time.Now().Add(time.Duration(j.Spec.Copies.For))
-	r.need(j.ID, k)
+	r.need(j.ID, k, true)
 	return r.write(ctx, j.ID, k)
+}
+
+// stop stops the volumes of the copies that checks found lost, so that they are paid for no longer.
+func (r *Room) stop(ctx context.Context, id string, k *record.Kept) error {
+	for i := range k.Copies {
+		if !k.Copies[i].Stop {
+			continue
+		}
+		if err := r.cfg.Jobs.Stop(ctx, k.Copies[i].Job); err != nil && !errors.Is(err, record.ErrNoJob) {
+			return fmt.Errorf("stopping volume %s: %w", k.Copies[i].Job, err)
+		}
+		*k = k.Clone()
+		k.Copies[i].Stop = false
+		if err := r.write(ctx, id, *k); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // obtain reports whether the pack is here. If it is not, the keepers are asked for it.
@@ -255,10 +284,23 @@ func (r *Room) without(j record.Job, k record.Kept, i int) []sign.Key {
 	return out
 }
 
-// need keeps the pack until all of its copies are made.
-func (r *Room) need(id string, k record.Kept) {
-	if c, err := blob.Parse(k.Pack.CID); err == nil {
-		r.copied.Store(id, c)
+// need keeps the chunk list, and the pack until all of its copies are made.
+func (r *Room) need(id string, k record.Kept, short bool) {
+	var all []cid.Cid
+	if c, err := blob.Parse(k.Chunks); err == nil {
+		all = append(all, c)
+	}
+	if c, err := blob.Parse(k.Pack.CID); err == nil && short {
+		all = append(all, c)
+	}
+	r.needs.Store(id, all)
+}
+
+// forget releases the blobs of a job.
+func (r *Room) forget(id string, k record.Kept) {
+	r.needs.Delete(id)
+	if c, err := blob.Parse(k.Chunks); err == nil {
+		r.cfg.Files.Drop(c)
 	}
 }
 
@@ -273,20 +315,23 @@ func (r *Room) end(ctx context.Context, id string, k record.Kept, why string) er
 	var b journal.Batch
 	record.Keepings.Delete(&b, record.KeptOpen+id)
 	record.Keepings.Put(&b, record.KeptOver+id, k)
-	r.copied.Delete(id)
-	return b.Commit(ctx, r.cfg.Store)
+	if err := b.Commit(ctx, r.cfg.Store); err != nil {
+		return err
+	}
+	r.forget(id, k)
+	return nil
 }
 
 // discard stops the volumes of a job that was removed, whose key nobody needs any more.
 func (r *Room) discard(ctx context.Context, id string, k record.Kept) error {
 	for _, c := range k.Copies {
-		if c.Job == "" || c.Lost != "" {
+		if c.Job == "" || c.Lost != "" && !c.Stop {
 			continue
 		}
 		if err := r.cfg.Jobs.Stop(ctx, c.Job); err != nil && !errors.Is(err, record.ErrNoJob) {
 			return err
 		}
 	}
-	r.copied.Delete(id)
+	r.forget(id, k)
 	return record.Keepings.Remove(ctx, r.cfg.Store, record.KeptOpen+id)
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/ipfs/go-cid"
 	"github.com/libp2p/go-libp2p/core/peer"
 
+	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/buyer/record"
 	"github.com/starling-network/starling/node/files"
@@ -32,6 +33,9 @@ type buying struct {
 	subs   []record.Submission
 	stops  []string
 	refuse error
+
+	extended map[string]time.Duration
+	declined map[string]string // reasons of the providers of volumes that are not extended
 }
 
 func (b *buying) Job(id string) (record.Job, error) {
@@ -69,6 +73,23 @@ func (b *buying) Stop(_ context.Context, id string) error {
 	return nil
 }
 
+func (b *buying) Extend(_ context.Context, id string, by time.Duration, _ market.Amount) (record.Extension, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.refuse != nil {
+		return record.Extension{}, b.refuse
+	}
+	j := b.jobs[id].Clone()
+	rank := record.ExtendedRank{Provider: j.Ranks[0].Provider, State: record.NotExtended, Reason: b.declined[id]}
+	if rank.Reason == "" {
+		j.Spec.Timeouts.Run += by
+		b.extended[id] += by
+		rank.State, rank.Extra = record.Extended, market.Amount(by/time.Hour)
+	}
+	b.jobs[id] = j
+	return record.Extension{Job: id, Until: j.Until(), Ranks: []record.ExtendedRank{rank}}, nil
+}
+
 // set changes a job.
 func (b *buying) set(id string, change func(*record.Job)) {
 	b.mu.Lock()
@@ -84,6 +105,7 @@ type world struct {
 	t     *testing.T
 	buys  *buying
 	blobs *blob.Store
+	text  string      // the job's output
 	hosts []*p2p.Host // the first is the peer's
 	store store.Store
 }
@@ -95,7 +117,7 @@ const (
 
 func newWorld(t *testing.T, keepers int) *world {
 	t.Helper()
-	w := &world{t: t, hosts: p2ptest.Loopback(t, keepers+1)}
+	w := &world{t: t, text: result, hosts: p2ptest.Loopback(t, keepers+1)}
 	p2ptest.ConnectAll(t, w.hosts...)
 	w.fresh()
 	return w
@@ -110,8 +132,11 @@ func (w *world) fresh() {
 	if w.blobs, err = blob.OpenStore(t.TempDir(), 1<<30); err != nil {
 		t.Fatal(err)
 	}
-	w.buys = &buying{jobs: map[string]record.Job{}, once: map[string]string{}}
-	c, size, err := w.blobs.Put(t.Context(), strings.NewReader(result))
+	w.buys = &buying{
+		jobs: map[string]record.Job{}, once: map[string]string{}, extended: map[string]time.Duration{},
+		declined: map[string]string{},
+	}
+	c, size, err := w.blobs.Put(t.Context(), strings.NewReader(w.text))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -140,7 +165,7 @@ func (w *world) restart() {
 	key := sign.NewPrivate([32]byte{7})
 	w.Room = New(Config{
 		Self: key.Key(), Store: w.store, Boxes: sealed.Boxes{Key: key, Network: "test"}, Jobs: w.buys, Files: of,
-		Log: slog.New(slog.DiscardHandler),
+		Parts: files.Parts{Host: w.hosts[0], Network: p2ptest.Network}, Log: slog.New(slog.DiscardHandler),
 	})
 	of.Need("copy", w.Blobs)
 }
@@ -188,10 +213,11 @@ func (w *world) take(id string, keeper int) {
 	})
 }
 
-// serve lets a peer send the pack to the peer of the job.
-func (w *world) serve(keeper int) {
+// serve lets a peer send the pack to the peer of the job. It returns the directory of the peer's store, and the store.
+func (w *world) serve(keeper int) (string, *blob.Store) {
 	w.t.Helper()
-	s, err := blob.OpenStore(w.t.TempDir(), 1<<30)
+	dir := w.t.TempDir()
+	s, err := blob.OpenStore(dir, 1<<30)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -205,6 +231,40 @@ func (w *world) serve(keeper int) {
 	}
 	allow := func(to peer.ID, _ cid.Cid) bool { return to == w.hosts[0].ID() }
 	w.t.Cleanup(blob.Serve(w.hosts[keeper], p2ptest.Network, s, allow, nil).Close)
+	return dir, s
+}
+
+// change rewrites the entry of the copies.
+func (w *world) change(f func(*record.Kept)) {
+	w.t.Helper()
+	k, _, err := w.read(w.t.Context(), jobID)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	k = k.Clone()
+	f(&k)
+	if err := w.write(w.t.Context(), jobID, k); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// check checks one copy now, whose keeper has least for an answer. It returns the copy afterwards.
+func (w *world) check(i int, least time.Duration) record.Copy {
+	w.t.Helper()
+	w.change(func(k *record.Kept) {
+		for j := range k.Copies {
+			k.Copies[j].Spot.Next = time.Now().Add(time.Hour)
+		}
+		k.Copies[i].Spot.Next = time.Now().Add(-time.Second)
+	})
+	if err := (spots{w.Room, least}).job(w.t.Context(), jobID); err != nil {
+		w.t.Fatal(err)
+	}
+	k, _, err := w.read(w.t.Context(), jobID)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return k.Copies[i]
 }
 
 // packed returns the pack of the job.

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/sign"
 	"github.com/starling-network/starling/node/journal"
 )
@@ -14,6 +15,9 @@ type Kept struct {
 	Box []byte `json:"box,omitempty"`
 	// Pack is the encrypted archive of the outputs, or nil until they are packed.
 	Pack *Blob `json:"pack,omitempty"`
+	// Chunks is the CID of the chunk list of the pack, a blob of this peer, or "" until it is computed. Parts of the
+	// pack that keepers send are checked against it.
+	Chunks string `json:"chunks,omitempty"`
 	// Until is the end of the time for which copies are placed, and lost ones replaced.
 	Until  time.Time `json:"until,omitzero"`
 	Copies []Copy    `json:"copies,omitempty"`
@@ -30,6 +34,18 @@ type Copy struct {
 	Provider sign.Key `json:"provider,omitzero"`
 	// Lost is why there is no such copy any more, or was none; empty: it is there, or being placed.
 	Lost string `json:"lost,omitempty"`
+	// Spot is the state of the checks of its provider.
+	Spot Spot `json:"spot,omitzero"`
+	// Stop means that the volume of a lost copy is still to be stopped.
+	Stop bool `json:"stop,omitempty"`
+}
+
+// Spot is the state of the checks of one copy. A check is the request for one chunk of the pack, at a random time.
+type Spot struct {
+	Next   time.Time `json:"next,omitzero"`   // the next check; written before the one that is due is sent
+	Passed time.Time `json:"passed,omitzero"` // the last check with the right chunk
+	Failed uint32    `json:"failed,omitempty"`
+	Since  time.Time `json:"since,omitzero"` // the first of the Failed checks in a row
 }
 
 // Keepings are the copies in the journal, by KeptOpen or KeptOver and the job's id. The entry of a new job is written
@@ -63,7 +79,9 @@ type ShownCopy struct {
 	Job      string    `json:"job,omitempty"` // the volume
 	Provider sign.Key  `json:"provider,omitzero"`
 	State    CopyState `json:"state"`
-	Until    time.Time `json:"until,omitzero"` // end of its paid time
+	Until    time.Time `json:"until,omitzero"`   // end of its paid time
+	Checked  time.Time `json:"checked,omitzero"` // last time that its provider sent a chunk for a check
+	Failed   uint32    `json:"failed,omitempty"` // checks since then that failed
 	Reason   string    `json:"reason,omitempty"`
 }
 
@@ -75,8 +93,27 @@ type ShownCopies struct {
 	Until  time.Time   `json:"until,omitzero"`
 	Reason string      `json:"reason,omitempty"` // why there are none, or none any more
 	Copies []ShownCopy `json:"copies"`
+	// Outputs are the outputs of each rank. The pack has each once, named by its CID.
+	Outputs [][]Output `json:"outputs,omitempty"`
 	// Key is the age identity that decrypts the pack, a tar archive of the outputs. It is secret.
 	Key string `json:"key,omitempty"`
+}
+
+// ExtendedCopy is the result of an extension for one copy.
+type ExtendedCopy struct {
+	Job      string        `json:"job,omitempty"` // the volume
+	Provider sign.Key      `json:"provider,omitzero"`
+	State    ExtendState   `json:"state"`
+	Until    time.Time     `json:"until,omitzero"` // end of its paid time now
+	Extra    market.Amount `json:"extra"`          // the most that it adds to the cost
+	Reason   string        `json:"reason,omitempty"`
+}
+
+// ExtendedCopies is the result of an extension of the copies of a job's outputs.
+type ExtendedCopies struct {
+	Job    string         `json:"job"`
+	Until  time.Time      `json:"until"` // end of the time for which copies are placed, and lost ones replaced
+	Copies []ExtendedCopy `json:"copies"`
 }
 
 // Kept returns the number of copies that providers have.

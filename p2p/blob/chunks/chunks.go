@@ -9,6 +9,7 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"fmt"
+	"io"
 	"slices"
 )
 
@@ -53,6 +54,23 @@ func Parse(blob int64, data []byte) (List, error) {
 	l := List{Blob: blob, Sums: make([][sha256.Size]byte, n)}
 	for i := range l.Sums {
 		copy(l.Sums[i][:], data[i*sha256.Size:])
+	}
+	return l, nil
+}
+
+// Of returns the list of a blob of a known size that r has. It returns io.ErrUnexpectedEOF if r is shorter.
+func Of(r io.Reader, blob int64) (List, error) {
+	l := List{Blob: blob, Sums: make([][sha256.Size]byte, Count(blob))}
+	for i := range l.Sums {
+		_, length := l.Span(i)
+		sum := sha256.New()
+		switch _, err := io.CopyN(sum, r, length); {
+		case err == io.EOF:
+			return List{}, io.ErrUnexpectedEOF
+		case err != nil:
+			return List{}, err
+		}
+		sum.Sum(l.Sums[i][:0])
 	}
 	return l, nil
 }

@@ -1,6 +1,11 @@
 package chunks
 
-import "testing"
+import (
+	"bytes"
+	"errors"
+	"io"
+	"testing"
+)
 
 func TestSize(t *testing.T) {
 	t.Parallel()
@@ -33,6 +38,28 @@ func TestParse(t *testing.T) {
 	}
 	if offset, length := l.Span(2); offset != 2*Smallest || length != 1 {
 		t.Errorf("the last chunk has %d bytes from %d on", length, offset)
+	}
+}
+
+// The list of a blob has the digest of each chunk, and a short blob has none.
+func TestOf(t *testing.T) {
+	t.Parallel()
+	data := bytes.Repeat([]byte("abcdefg"), Smallest/3)
+	l, err := Of(bytes.NewReader(data), int64(len(data)))
+	if err != nil || len(l.Sums) != Count(l.Blob) {
+		t.Fatalf("%d chunks, %v", len(l.Sums), err)
+	}
+	for i := range l.Sums {
+		offset, length := l.Span(i)
+		if !l.Matches(i, data[offset:offset+length]) {
+			t.Errorf("chunk %d does not match", i)
+		}
+	}
+	if _, err := Of(bytes.NewReader(data), int64(len(data)+1)); !errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Errorf("a short blob: %v", err)
+	}
+	if l, err := Of(bytes.NewReader(nil), 0); err != nil || len(l.Sums) != 0 {
+		t.Errorf("an empty blob: %v, %v", l, err)
 	}
 }
 

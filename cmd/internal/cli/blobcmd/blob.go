@@ -77,7 +77,7 @@ func newGet(a *cli.App) *cobra.Command {
 		if unpack {
 			return blob.Unpack(c.Context(), r, args[1], math.MaxInt64)
 		}
-		if err = sources.Save(r, args[1]); errors.Is(err, fs.ErrExist) {
+		if err = cli.Save(r, args[1], 0o644); errors.Is(err, fs.ErrExist) {
 			err = &cli.Error{Code: cli.ExitUsage, Err: err}
 		}
 		return err

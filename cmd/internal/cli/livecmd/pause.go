@@ -15,7 +15,7 @@ import (
 // Control makes the commands below `starling job` that control a running job.
 func Control(a *cli.App) []*cobra.Command {
 	return []*cobra.Command{newExtend(a), newPause(a), newResume(a), newPortForward(a), newProbe(a),
-		checkpointcmd.New(a, sources.Download), copiescmd.New(a)}
+		checkpointcmd.New(a, sources.Download), copiescmd.New(a, sources.Download)}
 }
 
 func newPause(a *cli.App) *cobra.Command {

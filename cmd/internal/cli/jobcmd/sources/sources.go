@@ -124,18 +124,5 @@ func Download(ctx context.Context, c *api.Client, b job.Blob, path string) error
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
 	}
-	return Save(r, path)
-}
-
-// Save writes a file that is not there. It returns fs.ErrExist if one is. After an error nothing of it is left.
-func Save(r io.Reader, path string) error {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
-	if err != nil {
-		return err
-	}
-	_, err = io.Copy(f, r)
-	if err = errors.Join(err, f.Close()); err != nil {
-		err = errors.Join(err, os.Remove(path))
-	}
-	return err
+	return cli.Save(r, path, 0o644)
 }
