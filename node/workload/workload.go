@@ -62,7 +62,7 @@ type Blobs interface {
 	Path(c cid.Cid) (string, error)
 	Put(ctx context.Context, r io.Reader) (cid.Cid, int64, error)
 	PutTree(ctx context.Context, dir string, max int64) (blob.Tree, error)
-	Unpack(ctx context.Context, c cid.Cid, dir string, max int64) (int64, error)
+	UnpackAhead(ctx context.Context, c cid.Cid, dir string, max int64) *blob.Unpacking
 }
 
 // Places are the places where a blob can be read.
@@ -165,37 +165,75 @@ func (s Stage) Prepare(
 			return nil, fmt.Errorf("making %s: %w", w.Scratch, err)
 		}
 	}
-	left := room
+	p := preparation{s, w, from, blobs, fetch, room, room, makeVolume != nil}
 	for _, in := range w.Inputs {
-		c, err := CID(in.Blob)
-		if err != nil {
+		if err := p.input(ctx, in); err != nil {
 			return nil, err
 		}
-		at := At(from, w, in.Blob)
-		if in.Own {
-			at.Fellows = nil
-		}
-		if err := fetch(ctx, at, c, left); err != nil {
-			return nil, fmt.Errorf("fetching input %s: %w", in.Path, err)
-		}
-		size, err := SizeOf(blobs, c) // the buyer's figure proves nothing
-		if err != nil {
-			return nil, fmt.Errorf("placing input %s: %w", in.Path, err)
-		}
-		if size > left {
-			return nil, Bad("inputs are larger than the %d MiB of disk that the lease has", room>>20)
-		}
-		unpacked, err := s.place(ctx, in, c, blobs, writable(w, mountOf(w, in.Path)), left)
-		if errors.Is(err, syscall.ENOSPC) && makeVolume != nil {
-			return nil, Bad("input %s: more files or bytes than the lease's %d MiB of disk",
-				in.Path, room>>20)
-		}
-		if err != nil {
-			return nil, fmt.Errorf("placing input %s: %w", in.Path, err)
-		}
-		left -= max(size, unpacked)
 	}
 	return s.Mounts(w), nil
+}
+
+// preparation is the fetching and laying out of a workload's inputs.
+type preparation struct {
+	Stage
+	w          *nodepb.Workload
+	from       peer.ID
+	blobs      Blobs
+	fetch      Fetcher
+	room, left int64 // bytes
+	volume     bool  // writable files are in a volume
+}
+
+// input fetches an input and lays it out. An archive is unpacked while it comes.
+func (p *preparation) input(ctx context.Context, in *nodepb.Input) (err error) {
+	c, err := CID(in.Blob)
+	if err != nil {
+		return err
+	}
+	at := At(p.from, p.w, in.Blob)
+	if in.Own {
+		at.Fellows = nil
+	}
+	write := writable(p.w, mountOf(p.w, in.Path))
+	host := p.host(in.Path, write)
+	var tree *blob.Unpacking
+	if in.Blob.Tree {
+		if err := os.MkdirAll(host, 0o755); err != nil {
+			return p.placing(in, err)
+		}
+		tree = p.blobs.UnpackAhead(ctx, c, host, p.left)
+		defer func() { err = errors.Join(err, tree.Close()) }()
+	}
+	if err := p.fetch(ctx, at, c, p.left); err != nil {
+		return fmt.Errorf("fetching input %s: %w", in.Path, err)
+	}
+	size, err := SizeOf(p.blobs, c) // the buyer's figure proves nothing
+	if err != nil {
+		return p.placing(in, err)
+	}
+	if size > p.left {
+		return Bad("inputs are larger than the %d MiB of disk that the lease has", p.room>>20)
+	}
+	unpacked := int64(0)
+	if tree != nil {
+		unpacked, err = tree.Finish()
+	} else {
+		err = placeFile(p.blobs, c, host, write)
+	}
+	if err != nil {
+		return p.placing(in, err)
+	}
+	p.left -= max(size, unpacked)
+	return nil
+}
+
+// placing describes an error of laying out an input.
+func (p *preparation) placing(in *nodepb.Input, err error) error {
+	if errors.Is(err, syscall.ENOSPC) && p.volume {
+		return Bad("input %s: more files or bytes than the lease's %d MiB of disk", in.Path, p.room>>20)
+	}
+	return fmt.Errorf("placing input %s: %w", in.Path, err)
 }
 
 // SizeOf returns the size of a stored blob, in bytes.
@@ -211,31 +249,20 @@ func SizeOf(blobs Blobs, c cid.Cid) (int64, error) {
 	return st.Size(), nil
 }
 
-// place puts one fetched input at its path for the program, and returns the bytes that an archive unpacked. A file
-// under a read-only mount is linked from the store; other files are copied.
-func (s Stage) place(
-	ctx context.Context, in *nodepb.Input, c cid.Cid, blobs Blobs, write bool, room int64,
-) (unpacked int64, err error) {
-	host := s.host(in.Path, write)
-	if in.Blob.Tree {
-		if err := os.MkdirAll(host, 0o755); err != nil {
-			return 0, err
-		}
-		return blobs.Unpack(ctx, c, host, room)
-	}
+// placeFile puts a stored file at its path for the program. Under a read-only mount it is linked from the store;
+// elsewhere it is copied.
+func placeFile(blobs Blobs, c cid.Cid, host string, write bool) error {
 	if err := os.MkdirAll(filepath.Dir(host), 0o755); err != nil {
-		return 0, err
+		return err
 	}
 	src, err := blobs.Path(c)
 	if err != nil {
-		return 0, err
+		return err
 	}
-	if !write {
-		if os.Link(src, host) == nil {
-			return 0, nil
-		}
+	if !write && os.Link(src, host) == nil {
+		return nil
 	}
-	return 0, copyFile(host, src)
+	return copyFile(host, src)
 }
 
 func copyFile(dst, src string) error {

@@ -169,7 +169,9 @@ func (a *assembly) run(ctx context.Context, from Swarm) (err error) {
 		return err
 	}
 	defer s.arriving.announce(a.c, a.arrival)()
-	a.sum = follow(f, l)
+	sum, end := s.ahead.Along(a.c, sha256.New())
+	defer func() { end(err) }()
+	a.sum = follow(f, l, sum)
 	a.tell()
 	err = swarm.Receive(ctx, swarm.Order{
 		CID: a.c, List: l, File: f, Have: a.arrival.now().have, Source: from.Shared, Fellows: from.Fellows,
@@ -267,9 +269,9 @@ type follower struct {
 	err   error
 }
 
-// follow begins to compute the digest of a file.
-func follow(f *os.File, l chunks.List) *follower {
-	w := &follower{next: make(chan int, len(l.Sums)), ended: make(chan struct{}), sum: sha256.New()}
+// follow begins to compute the digest of a file in sum.
+func follow(f *os.File, l chunks.List, sum hash.Hash) *follower {
+	w := &follower{next: make(chan int, len(l.Sums)), ended: make(chan struct{}), sum: sum}
 	go func() {
 		defer close(w.ended)
 		buf := make([]byte, copyBuffer)

@@ -299,10 +299,33 @@ func TestUnpackRefuses(t *testing.T) {
 			t.Errorf("%s: got %v, want ErrArchive", name, err)
 		}
 		empty(t, dir)
+		if _, err := ahead(t, data, dir, plenty); !errors.Is(err, blob.ErrArchive) {
+			t.Errorf("%s, while it comes: got %v, want ErrArchive", name, err)
+		}
+		empty(t, dir)
 		if _, err := os.Stat(filepath.Join(filepath.Dir(dir), "evil")); err == nil {
 			t.Errorf("%s: wrote outside", name)
 		}
 	}
+}
+
+// ahead unpacks data into dir while a new store receives it.
+func ahead(t testing.TB, data []byte, dir string, max int64) (int64, error) {
+	t.Helper()
+	s, c := open(t, plenty), blob.Sum(data)
+	u := s.UnpackAhead(t.Context(), c, dir, max)
+	if _, err := s.Receive(t.Context(), sent(data), c, plenty, nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	n, err := u.Finish()
+	return n, errors.Join(err, u.Close())
+}
+
+// sent is a source of its bytes.
+type sent []byte
+
+func (b sent) Open(_ context.Context, _ cid.Cid, offset, _ int64) (io.ReadCloser, int64, error) {
+	return io.NopCloser(bytes.NewReader(b[offset:])), int64(len(b)), nil
 }
 
 // FuzzUnpack: whatever the archive, nothing lands outside the folder, and a refused one leaves nothing in
@@ -316,16 +339,25 @@ func FuzzUnpack(f *testing.F) {
 		base := t.TempDir()
 		dir := filepath.Join(base, "in")
 		_, err := s.Unpack(t.Context(), put(t, s, data), dir, 1<<20)
-		if there, _ := os.ReadDir(base); len(there) != 1 {
+		coming := filepath.Join(base, "ahead")
+		_, same := ahead(t, data, coming, 1<<20)
+		if there, _ := os.ReadDir(base); len(there) != 2 {
 			t.Fatalf("outside the folder: %v", there)
+		}
+		if (err == nil) != (same == nil) {
+			t.Fatalf("%v, and %v while it comes", err, same)
 		}
 		if err != nil {
 			empty(t, dir)
+			empty(t, coming)
 			return
 		}
 		first, err := s.PutTree(t.Context(), dir, plenty)
 		if err != nil {
 			t.Fatal(err)
+		}
+		if second, err := s.PutTree(t.Context(), coming, plenty); err != nil || second != first {
+			t.Fatalf("%s is %s while it comes: %v", first.CID, second.CID, err)
 		}
 		again := filepath.Join(base, "again")
 		if _, err := s.Unpack(t.Context(), first.CID, again, 1<<20); err != nil {

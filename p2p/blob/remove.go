@@ -23,6 +23,14 @@ func RemoveAll(dir string) error {
 		return err
 	}
 	_ = os.Chmod(dir, 0o700)
+	if err := empty(dir); err != nil {
+		return err
+	}
+	return os.Remove(dir)
+}
+
+// empty removes the content of dir, even if that is hostile.
+func empty(dir string) error {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return err
@@ -31,7 +39,7 @@ func RemoveAll(dir string) error {
 	if err = errors.Join(err, root.Close()); err != nil {
 		return fmt.Errorf("emptying %s: %w", filepath.Base(dir), err)
 	}
-	return os.Remove(dir)
+	return nil
 }
 
 // removeContents empties root.

@@ -28,6 +28,7 @@ import (
 	"github.com/multiformats/go-multihash"
 
 	"github.com/starling-network/starling/p2p/blob/pour"
+	"github.com/starling-network/starling/p2p/blob/tee"
 )
 
 const (
@@ -52,8 +53,8 @@ type Store struct {
 	holders  holders
 	lists    lists
 	arriving arrivals
-
-	disk func(dir string) (left, all int64, ok bool) // free; tests have their own
+	ahead    tee.Table
+	disk     func(dir string) (left, all int64, ok bool) // free; tests have their own
 }
 
 // OpenStore opens or creates the store in dir. It holds at most maxBytes of complete blobs, and accepts no more when

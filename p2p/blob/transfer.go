@@ -44,10 +44,10 @@ func (s *Store) Receive(
 			done, err := gather(ctx, s, from, c, max, holders, progress)
 			if !done {
 				var resumed bool
-				resumed, err = s.fetch(ctx, from, c, max, holders, progress)
+				resumed, err = fetch(ctx, s, from, c, max, holders, progress)
 				if errors.Is(err, ErrDigest) && resumed {
 					// The first part may be false, from another source: retry from the beginning.
-					_, err = s.fetch(ctx, from, c, max, holders, progress)
+					_, err = fetch(ctx, s, from, c, max, holders, progress)
 				}
 			}
 			for _, h := range holders {
@@ -161,8 +161,9 @@ func (s *Store) exclusively(ctx context.Context, c cid.Cid, f func() error) erro
 
 // fetch is one attempt; it reports whether it began with bytes of an earlier one. Fellows of the holders see that the
 // blob comes, and get none of its bytes: these are verified at the end.
-func (s *Store) fetch(
-	ctx context.Context, from Source, c cid.Cid, max int64, holders []string, progress func(done, total int64),
+func fetch(
+	ctx context.Context, s *Store, from Source, c cid.Cid, max int64, holders []string,
+	progress func(done, total int64),
 ) (resumed bool, err error) {
 	f, err := openPartial(s, c)
 	if err != nil {
@@ -189,6 +190,11 @@ func (s *Store) fetch(
 	if size > 0 && size <= chunks.MaxBlob && len(holders) > 0 {
 		a := &arrival{size: size, holders: holders, have: chunks.New(chunks.Count(size))}
 		defer s.arriving.announce(c, a)()
+	}
+	if have == 0 {
+		var end func(error)
+		sum, end = s.ahead.Along(c, sum)
+		defer func() { end(err) }()
 	}
 	in := &incoming{ctx: ctx, s: s, from: body, have: have, size: size, max: max, progress: progress}
 	total, err := in.receive(f, sum)

@@ -246,7 +246,16 @@ func (s *Store) Unpack(ctx context.Context, c cid.Cid, dir string, maxBytes int6
 	return n, nil
 }
 
-// Unpack unpacks the archive that r gives into dir, as strictly as Store.Unpack does.
+// UnpackAhead is Unpack of an archive that the caller brings into the store next. The caller calls Finish after that,
+// and Close in the end. A transfer that begins at the first byte is unpacked while it runs, for one caller at a time.
+// Before Finish returns, the content of dir is not to be used.
+func (s *Store) UnpackAhead(ctx context.Context, c cid.Cid, dir string, maxBytes int64) *Unpacking {
+	u := &Unpacking{s: s, ctx: ctx, c: c, dir: dir, max: maxBytes, from: s.ahead.Open(c), done: make(chan struct{})}
+	go u.run()
+	return u
+}
+
+// Unpack unpacks the archive that r gives into dir, as strictly as Store.Unpack does. It reads r to its end.
 func Unpack(ctx context.Context, r io.Reader, dir string, maxBytes int64) error {
 	if _, err := unpackInto(ctx, r, dir, maxBytes); err != nil {
 		return fmt.Errorf("unpacking: %w", diskError(err))
@@ -271,7 +280,11 @@ func unpackInto(ctx context.Context, r io.Reader, dir string, maxBytes int64) (i
 	}
 	defer root.Close()
 	room := room{left: maxBytes, most: maxBytes, bad: ErrArchive}
-	if err = unpack(whileWanted{ctx, r}, root, &room); err != nil {
+	r = whileWanted{ctx, r}
+	if err = unpack(r, root, &room); err == nil {
+		_, err = io.Copy(io.Discard, r) // an archive may end before its blob: the end of the blob is its digest
+	}
+	if err != nil {
 		return 0, errors.Join(err, removeContents(root))
 	}
 	return maxBytes - room.left, nil
@@ -293,6 +306,7 @@ func (w whileWanted) Read(p []byte) (int, error) {
 // unpack writes the archive's entries beneath root, which the operating system keeps them in.
 func unpack(r io.Reader, root *os.Root, room *room) error {
 	tr := tar.NewReader(r)
+	buf := make([]byte, copyBuffer)
 	var last string
 	for {
 		h, err := tr.Next()
@@ -321,7 +335,7 @@ func unpack(r io.Reader, root *os.Root, room *room) error {
 		case tar.TypeDir:
 			err = root.MkdirAll(name, 0o755)
 		case tar.TypeReg:
-			err = unpackFile(tr, root, name, h)
+			err = unpackFile(tr, root, name, h, buf)
 		default:
 			return fmt.Errorf("%w: %q is of type %q", ErrArchive, h.Name, h.Typeflag)
 		}
@@ -349,7 +363,7 @@ func entryName(h *tar.Header) (string, error) {
 	return name, nil
 }
 
-func unpackFile(tr *tar.Reader, root *os.Root, name string, h *tar.Header) error {
+func unpackFile(tr *tar.Reader, root *os.Root, name string, h *tar.Header, buf []byte) error {
 	if parent := path.Dir(name); parent != "." {
 		if err := root.MkdirAll(parent, 0o755); err != nil {
 			return err
@@ -363,10 +377,13 @@ func unpackFile(tr *tar.Reader, root *os.Root, name string, h *tar.Header) error
 	if err != nil {
 		return err
 	}
-	_, err = io.Copy(f, tr)
+	_, err = io.CopyBuffer(onlyWriter{f}, tr, buf)
 	err = errors.Join(err, f.Close())
 	if errors.Is(err, io.ErrUnexpectedEOF) {
 		return fmt.Errorf("%w: %q is cut short", ErrArchive, name)
 	}
 	return err
 }
+
+// onlyWriter hides the other methods of a file, so that io.CopyBuffer uses the buffer it is given.
+type onlyWriter struct{ io.Writer }
