@@ -162,8 +162,7 @@ func (s *Store) exclusively(ctx context.Context, c cid.Cid, f func() error) erro
 // fetch is one attempt; it reports whether it began with bytes of an earlier one. Fellows of the holders see that the
 // blob comes, and get none of its bytes: these are verified at the end.
 func fetch(
-	ctx context.Context, s *Store, from Source, c cid.Cid, max int64, holders []string,
-	progress func(done, total int64),
+	ctx context.Context, s *Store, from Source, c cid.Cid, max int64, holders []string, report func(done, total int64),
 ) (resumed bool, err error) {
 	f, err := openPartial(s, c)
 	if err != nil {
@@ -196,7 +195,7 @@ func fetch(
 		sum, end = s.ahead.Along(c, sum)
 		defer func() { end(err) }()
 	}
-	in := &incoming{ctx: ctx, s: s, from: body, have: have, size: size, max: max, progress: progress}
+	in := &incoming{ctx: ctx, s: s, from: body, have: have, size: size, max: max, progress: report}
 	total, err := in.receive(f, sum)
 	switch {
 	case err == nil && sumOf(sum) != c:
