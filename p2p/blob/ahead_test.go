@@ -348,8 +348,7 @@ func TestAttackFalseChunkUnpackedAhead(t *testing.T) {
 	whole(t, dir)
 }
 
-// An archive that is refused at its beginning, or is too large for its directory, is refused as one that is in the store,
-// and its transfer is not held up.
+// Finish returns the same error for a bad or too large archive as Unpack. The transfer of the archive does not stop.
 func TestAttackBadArchiveAhead(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {

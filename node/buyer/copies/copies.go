@@ -130,18 +130,13 @@ func (r *Room) place(ctx context.Context) error {
 	}
 }
 
-// open lists the jobs with copies that are looked after.
-func (r *Room) open(ctx context.Context) (ids []string, err error) {
-	err = record.Keepings.List(ctx, r.cfg.Store, record.KeptOpen, func(key string, _ record.Kept) error {
-		ids = append(ids, strings.TrimPrefix(key, record.KeptOpen))
+// each calls do for each job with copies that are looked after, for atOnce jobs at a time. It logs the errors of do.
+func (r *Room) each(ctx context.Context, failed string, do func(ctx context.Context, id string) error) error {
+	var open []string
+	err := record.Keepings.List(ctx, r.cfg.Store, record.KeptOpen, func(key string, _ record.Kept) error {
+		open = append(open, strings.TrimPrefix(key, record.KeptOpen))
 		return nil
 	})
-	return ids, err
-}
-
-// round makes one step for each job with copies that are looked after.
-func (r *Room) round(ctx context.Context) error {
-	open, err := r.open(ctx)
 	if err != nil {
 		return err
 	}
@@ -149,18 +144,25 @@ func (r *Room) round(ctx context.Context) error {
 	g.SetLimit(atOnce)
 	for _, id := range open {
 		g.Go(func() error {
-			turn := r.turn(id)
-			if !turn.TryAcquire(1) { // its copies are being fetched
-				return nil
-			}
-			defer turn.Release(1)
-			if err := r.step(ctx, id); err != nil && ctx.Err() == nil {
-				r.cfg.Log.Warn("the copies of a job are not looked after now", "job", id, "err", err)
+			if err := do(ctx, id); err != nil && ctx.Err() == nil {
+				r.cfg.Log.Warn(failed, "job", id, "err", err)
 			}
 			return nil
 		})
 	}
 	return g.Wait()
+}
+
+// round makes one step for each job with copies that are looked after.
+func (r *Room) round(ctx context.Context) error {
+	return r.each(ctx, "the copies of a job are not looked after now", func(ctx context.Context, id string) error {
+		turn := r.turn(id)
+		if !turn.TryAcquire(1) { // its copies are being fetched
+			return nil
+		}
+		defer turn.Release(1)
+		return r.step(ctx, id)
+	})
 }
 
 // turn returns the lock of a job's copies.

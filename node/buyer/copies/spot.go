@@ -10,8 +10,6 @@ import (
 	"slices"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/starling-network/starling/node/buyer/record"
 	"github.com/starling-network/starling/p2p"
 	"github.com/starling-network/starling/p2p/blob"
@@ -42,8 +40,8 @@ const (
 )
 
 // spots checks at random times that keepers still have their copies: a keeper sends one random chunk of the pack, and
-// the chunk has the digest of this peer's list. All checks together prove only that the keeper could get
-// these chunks at these times.
+// the chunk has the digest of this peer's list. All checks together prove only that the keeper could get these
+// chunks at these times.
 type spots struct {
 	*Room
 	least time.Duration // that a keeper has for a chunk, beside the time of its bytes
@@ -65,23 +63,9 @@ func (s spots) run(ctx context.Context) error {
 	}
 }
 
-// round makes the checks that are due, of atOnce jobs at a time.
+// round makes the checks that are due.
 func (s spots) round(ctx context.Context) error {
-	open, err := s.open(ctx)
-	if err != nil {
-		return err
-	}
-	var g errgroup.Group
-	g.SetLimit(atOnce)
-	for _, id := range open {
-		g.Go(func() error {
-			if err := s.job(ctx, id); err != nil && ctx.Err() == nil {
-				s.cfg.Log.Warn("the copies of a job are not checked now", "job", id, "err", err)
-			}
-			return nil
-		})
-	}
-	return g.Wait()
+	return s.each(ctx, "the copies of a job are not checked now", s.job)
 }
 
 // job makes the checks of a job's copies that are due, one after the other.

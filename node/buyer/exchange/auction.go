@@ -165,7 +165,7 @@ func (a *auction) makeRoom(via peer.ID) bool {
 // leases returns the number of leases that the quotes could take, and the number of providers that could take any.
 func (a *auction) leases() (n int, providers int) {
 	for _, q := range a.all() {
-		if leases := int(a.good(q)); leases > 0 && !q.misfit {
+		if leases := int(a.takes(q)); leases > 0 {
 			n, providers = n+leases, providers+1
 		}
 	}

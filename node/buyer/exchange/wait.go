@@ -65,6 +65,14 @@ func (a *auction) late() func() bool {
 	}
 }
 
+// takes returns the number of leases that a quote could take: none if its provider does not suit the job.
+func (a *auction) takes(q Quoted) uint32 {
+	if q.misfit {
+		return 0
+	}
+	return a.good(q)
+}
+
 // better reports whether one of the offers, whose providers have not answered yet, would be chosen beside the quotes. A
 // provider at an unknown distance may be as near as the time without an answer allows.
 func (a *auction) better(offers []book.Known) bool {
@@ -72,7 +80,7 @@ func (a *auction) better(offers []book.Known) bool {
 	open := map[sign.Key]bool{}
 	candidates := make([]match.Candidate, 0, len(quotes)+len(offers))
 	for _, q := range quotes {
-		if a.good(q) > 0 && !q.misfit {
+		if a.takes(q) > 0 {
 			candidates = append(candidates, q.Candidate(x))
 		}
 	}

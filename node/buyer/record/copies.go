@@ -42,7 +42,7 @@ type Copy struct {
 
 // Spot is the state of the checks of one copy. A check is the request for one chunk of the pack, at a random time.
 type Spot struct {
-	Next   time.Time `json:"next,omitzero"`   // the next check; written before the one that is due is sent
+	Next   time.Time `json:"next,omitzero"`   // the next check; journalled before a request
 	Passed time.Time `json:"passed,omitzero"` // the last check with the right chunk
 	Failed uint32    `json:"failed,omitempty"`
 	Since  time.Time `json:"since,omitzero"` // the first of the Failed checks in a row
