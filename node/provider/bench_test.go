@@ -50,6 +50,9 @@ type bench struct {
 	filed  []verify.Receipt
 	failed []market.LeaseID
 	stop   func()
+
+	gossip  chan market.Order // to the provider
+	replied []market.OrderID  // gossiped orders that it answered
 }
 
 func newBench(t *testing.T) *bench {
@@ -72,7 +75,8 @@ func newBench(t *testing.T) *bench {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &bench{t: t, module: &nodepb.Blob{Cid: c.Bytes(), Size: uint64(n)}, stop: func() {}}
+	b := &bench{t: t, module: &nodepb.Blob{Cid: c.Bytes(), Size: uint64(n)}, stop: func() {},
+		gossip: make(chan market.Order)}
 	b.config = provider.Config{
 		Host: nw.Hosts[1], Genesis: providertest.Genesis, Key: key, Keys: b, Owner: sign.Key{9},
 		Lots: []provider.Lot{{
@@ -135,8 +139,26 @@ func (b *bench) file(_ market.Lease, _ []market.UnitID, r verify.Receipt) {
 }
 
 func (b *bench) Order(ctx context.Context) (market.Order, error) {
-	<-ctx.Done()
-	return market.Order{}, ctx.Err()
+	select {
+	case <-ctx.Done():
+		return market.Order{}, ctx.Err()
+	case o := <-b.gossip:
+		return o, nil
+	}
+}
+
+func (b *bench) Reply(o market.Order, _, _ []byte) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.replied = append(b.replied, o.ID)
+	return nil
+}
+
+// answered returns the gossiped orders with an answer.
+func (b *bench) answered() []market.OrderID {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.Clone(b.replied)
 }
 
 func (b *bench) Health(context.Context, []market.UnitID) (exclusive.Snapshot, error) {
@@ -144,7 +166,6 @@ func (b *bench) Health(context.Context, []market.UnitID) (exclusive.Snapshot, er
 }
 
 func (b *bench) Names([]market.UnitID) (ids, names []string, err error)        { return nil, nil, nil }
-func (b *bench) Reply(market.Order, []byte, []byte) error                      { return nil }
 func (b *bench) Obtain(context.Context, workload.Places, cid.Cid, int64) error { return nil }
 func (b *bench) Join(peer.ID, []peer.ID, []cid.Cid) func()                     { return func() {} }
 func (b *bench) Grant(peer.ID, cid.Cid)                                        {}

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	lru "github.com/hashicorp/golang-lru/v2"
 	"github.com/libp2p/go-libp2p/core/peer"
 	"golang.org/x/sync/errgroup"
 
@@ -36,6 +37,8 @@ const (
 	// maxAnswering is the number of gossiped orders that are answered at a time; all of them may wait for the chain.
 	// Others wait, or are dropped if too many wait.
 	maxAnswering = 32
+	// maxQuoted is the number of orders with a direct quote that are remembered.
+	maxQuoted = 4096
 
 	// Limits of one buyer's requests to this provider, so that free orders cannot freeze it.
 	ordersPerSecond = 20
@@ -46,12 +49,17 @@ const (
 // quotes answers orders.
 type quotes struct {
 	p      *Provider
-	rates  *rates.Limiter[sign.Key] // orders by buyer
+	rates  *rates.Limiter[sign.Key]              // orders by buyer
+	quoted *lru.Cache[market.OrderID, time.Time] // expiry of the direct quotes for orders
 	probes probes
 }
 
 func newQuotes(p *Provider) *quotes {
-	return &quotes{p: p, rates: rates.New[sign.Key](ordersPerSecond, orderBurst, maxBuyers)}
+	quoted, err := lru.New[market.OrderID, time.Time](maxQuoted)
+	if err != nil {
+		panic(err) // the size is negative
+	}
+	return &quotes{p: p, rates: rates.New[sign.Key](ordersPerSecond, orderBurst, maxBuyers), quoted: quoted}
 }
 
 // quote answers an order, or refuses it. direct reports that the order came from its peer itself, and not by gossip.
@@ -135,6 +143,7 @@ func (q *quotes) handleAsk(ctx context.Context, from peer.ID, req *marketpb.AskR
 	if err != nil {
 		return nil, refusal(err)
 	}
+	q.quoted.Add(o.ID, time.Now().Add(quoteValidity))
 	return &marketpb.AskReply{Quote: quote, Offer: offer}, nil
 }
 
@@ -184,9 +193,13 @@ func (q *quotes) listen(ctx context.Context) error {
 	return g.Wait()
 }
 
-// answer sends a quote for a gossiped order back towards the buyer, if this provider is drawn for it. It dials no peer.
+// answer sends a quote for a gossiped order back towards the buyer, if this provider is drawn for it and the buyer has
+// no quote of it. It dials no peer.
 func (q *quotes) answer(ctx context.Context, o market.Order) {
 	if o.Peer() == q.p.self || !match.Drawn(o, q.p.self) {
+		return
+	}
+	if until, ok := q.quoted.Get(o.ID); ok && time.Now().Before(until) {
 		return
 	}
 	quote, offer, err := q.quote(ctx, o, false)

@@ -74,6 +74,42 @@ func TestLeaseFromOrderToEnd(t *testing.T) {
 	})
 }
 
+// A gossiped order is answered, but not if its buyer got a quote directly that still holds.
+func TestOneQuoteForAnOrder(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		time.Sleep(time.Second)
+		over := func(o market.Order) int {
+			b.gossip <- o
+			synctest.Wait()
+			return len(b.answered())
+		}
+		first, _ := b.Buyer.Order(nil)
+		if n := over(first); n != 1 {
+			t.Fatalf("%d answers to a gossiped order", n)
+		}
+		asked, envelope := b.Buyer.Order(func(o *market.Order) { o.Expires = time.Now().Add(5 * time.Minute) })
+		if _, err := b.ask(envelope); err != nil {
+			t.Fatal(err)
+		}
+		if n := over(asked); n != 1 {
+			t.Error("an order with a direct quote was answered over gossip")
+		}
+		declined, envelope := b.Buyer.Order(func(o *market.Order) { o.Runtime = "docker" })
+		if _, err := b.ask(envelope); err == nil {
+			t.Fatal("a quote for a missing runtime")
+		}
+		if n := over(declined); n != 1 {
+			t.Error("an order that was declined has an answer over gossip")
+		}
+		time.Sleep(2 * time.Minute)
+		if n := over(asked); n != 2 {
+			t.Error("an order whose direct quote expired has no answer over gossip")
+		}
+	})
+}
+
 // A buyer has its own leases alone, and commands nothing after their end.
 func TestStrangersCommandNothing(t *testing.T) {
 	t.Parallel()

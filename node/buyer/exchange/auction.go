@@ -86,8 +86,8 @@ type auction struct {
 	good  func(q Quoted) uint32 // the number of leases that a quote is good for
 
 	mu      sync.Mutex
-	closed  bool              // its result was taken
-	asked   map[sign.Key]bool // directly
+	closed  bool                   // its result was taken
+	asked   map[sign.Key]time.Time // directly, and when
 	quotes  map[sign.Key]Quoted
 	refused map[sign.Key]match.Refusal // the last refusal of each provider
 	more    chan struct{}              // holds one token when something came in
@@ -97,13 +97,13 @@ func (x *Exchange) newAuction(t Trace, o market.Order, ask Ask) *auction {
 	a := &auction{
 		x: x, order: o, ask: ask, good: func(q Quoted) uint32 { return x.leasesOf(o, q) }, trace: t,
 		start: time.Now(), size: x.guess(o.Class),
-		asked: map[sign.Key]bool{}, quotes: map[sign.Key]Quoted{}, refused: map[sign.Key]match.Refusal{},
+		asked: map[sign.Key]time.Time{}, quotes: map[sign.Key]Quoted{}, refused: map[sign.Key]match.Refusal{},
 		more: make(chan struct{}, 1),
 	}
 	for _, q := range ask.Have {
 		if p := q.Quote.Provider; a.start.Before(q.Quote.Expires) {
 			q.misfit = !ask.suits(q)
-			a.asked[p], a.quotes[p] = true, q
+			a.asked[p], a.quotes[p] = a.start, q
 		}
 	}
 	return a
@@ -208,7 +208,7 @@ func (a *auction) refusals() []match.Refusal {
 	for p, r := range a.refused {
 		out = append(out, r)
 		step := trace.Step{At: time.Now(), Provider: p.String(), Detail: r.Detail}
-		switch silent := r.Route == routeOffer && !a.asked[p] && a.quotes[p].Route == ""; {
+		switch silent := r.Route == routeOffer && a.asked[p].IsZero() && a.quotes[p].Route == ""; {
 		case r.Reason == market.ReasonUnwanted:
 			step.Kind = trace.Blocked
 		case r.Reason == market.ReasonUnproven && silent:
@@ -222,8 +222,8 @@ func (a *auction) refusals() []match.Refusal {
 }
 
 // Collect publishes an order on its class's topic, sends it to the best known providers directly, and returns the
-// quotes as soon as there are enough, or when the window ends. Quotes count until it returns, which on a busy machine
-// may be long after the window.
+// quotes as soon as there are enough, or when the window ends. Without enough, quotes count until all requests have
+// returned, which on a busy machine may be long after the window.
 func (x *Exchange) Collect(ctx context.Context, t Trace, o market.Order, envelope []byte, ask Ask) Collected {
 	a := x.newAuction(t, o, ask)
 	x.mu.Lock()
@@ -232,29 +232,31 @@ func (x *Exchange) Collect(ctx context.Context, t Trace, o market.Order, envelop
 	if len(ask.Only) == 0 {
 		x.turnout.Ordered(o, a.start)
 	}
-	a.run(ctx, envelope)
+	ctx, cancel := context.WithTimeout(ctx, x.cfg.Window)
+	var requests sync.WaitGroup
+	a.request(ctx, &requests, envelope)
+	enough := a.listen(ctx)
+	cancel()
+	if !enough {
+		requests.Wait()
+	}
+	x.turnout.Quoted(o.ID, a.close())
 	x.mu.Lock()
 	delete(x.auctions, o.ID)
+	background := !x.closed
+	if background {
+		x.wg.Go(requests.Wait)
+	}
 	x.mu.Unlock()
-	a.close()
+	if !background {
+		requests.Wait()
+	}
 	return Collected{Quotes: a.all(), Declined: a.refusals(), auction: a}
 }
 
-// close takes no more quotes or refusals.
-func (a *auction) close() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.closed = true
-}
-
-// run returns when the auction has enough quotes or its window has ended, and its requests have returned.
-func (a *auction) run(ctx context.Context, envelope []byte) {
+// request begins to publish the order and to send it to providers, until ctx ends.
+func (a *auction) request(ctx context.Context, wg *sync.WaitGroup, envelope []byte) {
 	x, t, o := a.x, a.trace, a.order
-	ctx, cancel := context.WithTimeout(ctx, x.cfg.Window)
-	defer cancel()
-	var wg sync.WaitGroup
-	defer wg.Wait()
-	defer cancel() // before Wait, which must not wait any longer
 	t.Add(trace.Step{At: a.start, Kind: trace.Ordered,
 		Detail: fmt.Sprintf("order %s for %d × %d units of %s, at most %s per unit-hour",
 			o.ID.Short(), o.Count, o.UnitsPer, o.Class, x.cfg.Genesis.FormatAmount(market.Amount(o.Ceiling)))})
@@ -275,7 +277,6 @@ func (a *auction) run(ctx context.Context, envelope []byte) {
 	} else if a.ask.Direct {
 		wg.Go(func() { x.askKnown(ctx, a, envelope) })
 	}
-	a.listen(ctx)
 }
 
 // askKnown sends the order to the best known providers, in parallel, and searches the DHT for more.
@@ -344,11 +345,11 @@ func (a *auction) askOnly(ctx context.Context, envelope []byte) {
 func (a *auction) mayAsk(o market.Offer) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.ask.Cluster && o.NoClusters || a.asked[o.Provider] || a.ask.Skip[o.Provider] ||
+	if a.ask.Cluster && o.NoClusters || !a.asked[o.Provider].IsZero() || a.ask.Skip[o.Provider] ||
 		len(a.asked) >= a.x.cfg.MaxAsked+3*int(a.order.Count) {
 		return false
 	}
-	a.asked[o.Provider] = true
+	a.asked[o.Provider] = time.Now()
 	return true
 }
 

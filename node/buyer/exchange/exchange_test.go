@@ -92,6 +92,16 @@ func TestCollectBetter(t *testing.T) {
 			w.sellers[i].offer.Units = 0
 		}
 	}
+	near := func(i int) func(*world) { // it answered at once the last time, but does not now
+		return func(w *world) {
+			w.delay(later, i)
+			for _, s := range w.sellers[1:] {
+				s.offer.Price = 100
+			}
+			w.know(i)
+			w.Book.Answered(w.sellers[i].offer.Provider, time.Now(), time.Millisecond)
+		}
+	}
 	for what, c := range map[string]struct {
 		change func(w *world) // seller 1 is the cheapest, 3 the dearest
 		count  uint32
@@ -104,6 +114,7 @@ func TestCollectBetter(t *testing.T) {
 		"the cheapest is silent":    {silent(1), 1, settle, 2, 0},
 		"the cheapest declines":     {declines(1), 1, later, 2, 0},
 		"the cheapest is full":      {full(1), 1, 0, 2, 0},
+		"the nearest is slow":       {near(1), 1, 0, 2, 0},
 		"one of two is slow":        {slow(2), 2, later, 1, 0},
 		"both are there":            {slow(3), 2, 0, 1, 0},
 		"the cheapest is a misfit":  {slow(2, 3), 1, later, 2, 1},
@@ -525,6 +536,34 @@ func TestTakeQuote(t *testing.T) {
 		w.turnout.Ordered(market.Order{ID: market.OrderID{1}}, time.Now())
 		if _, ok := w.Asks(o.ID); ok {
 			t.Error("quotes are counted for ever")
+		}
+	})
+}
+
+// Providers that were asked directly do not answer the gossiped order, too. They count as quotes all the same, once,
+// unless they refuse.
+func TestTurnoutCountsDirectQuotes(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 9)
+		w.know(1, 2, 3, 4, 5, 6, 7, 8)
+		w.sellers[1].answer = func(*market.Quote) error { return stream.Refuse("paused", "not now") }
+		w.delay(time.Second, 2, 3)
+		o, envelope := w.order(1)
+		w.publishing = func() {
+			if err := w.TakeQuote(w.Hosts[2].ID(), o.ID, w.box(2, o)); err != nil {
+				t.Errorf("over gossip: %v", err)
+			}
+		}
+		w.Collect(t.Context(), &w.steps, o, envelope, Ask{Direct: true, Settle: SettleCluster}) // 3 is slower
+		const strangers = 60                                                                    // too late, over gossip
+		for range strangers {
+			_ = w.TakeQuote(w.Hosts[2].ID(), o.ID, nil)
+		}
+		time.Sleep(5 * time.Second)
+		want := match.Guess(strangers+7).Draw(1, 0)
+		if draw, _ := w.Draw(o.Class, 1, 0); draw != want {
+			t.Errorf("the next draw: got %d, want %d for %d providers", draw, want, strangers+7)
 		}
 	})
 }

@@ -35,7 +35,7 @@ func (x *Exchange) Asks(o market.OrderID) (leases uint32, ok bool) {
 // TakeQuote processes a sealed quote that neighbour via delivered, of a provider that received an order over gossip.
 // Any peer can seal a quote.
 func (x *Exchange) TakeQuote(via peer.ID, o market.OrderID, box []byte) error {
-	x.turnout.Quoted(o)
+	x.turnout.Quoted(o, 1)
 	x.mu.Lock()
 	a := x.auctions[o]
 	x.mu.Unlock()

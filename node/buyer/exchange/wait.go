@@ -14,8 +14,9 @@ import (
 )
 
 // listen returns when the auction has enough quotes, and either their time to settle has passed and there are enough
-// for standbys, too, or no provider is left whose quote would change the choice. It also returns when ctx ends.
-func (a *auction) listen(ctx context.Context) {
+// for standbys, too, or no provider is left whose quote would change the choice. It also returns when ctx ends. It
+// reports whether there are enough.
+func (a *auction) listen(ctx context.Context) (enough bool) {
 	var settle <-chan time.Time
 	var late func() bool
 	need, members := a.need(), 1 // one provider may take all leases
@@ -24,16 +25,16 @@ func (a *auction) listen(ctx context.Context) {
 	}
 	for settled := false; ; {
 		leases, providers := a.leases()
-		enough := leases >= need && providers >= members
+		enough = leases >= need && providers >= members
 		if enough && settle == nil {
 			settle, late = time.After(a.ask.Settle), a.late()
 		}
 		if enough && (!late() || settled && providers >= members+a.ask.Standbys) {
-			return
+			return true
 		}
 		select {
 		case <-ctx.Done():
-			return
+			return enough
 		case <-settle:
 			settled = true
 		case <-a.more:
@@ -74,7 +75,7 @@ func (a *auction) takes(q Quoted) uint32 {
 }
 
 // better reports whether one of the offers, whose providers have not answered yet, would be chosen beside the quotes. A
-// provider at an unknown distance may be as near as the time without an answer allows.
+// provider is at most as near as the time without an answer allows, whatever its earlier answers took.
 func (a *auction) better(offers []book.Known) bool {
 	x, quotes := a.x, a.all()
 	open := map[sign.Key]bool{}
@@ -86,13 +87,25 @@ func (a *auction) better(offers []book.Known) bool {
 	}
 	for _, k := range offers {
 		c := x.toAsk(k)
-		c.RTT = cmp.Or(c.RTT, time.Since(a.start))
+		if asked, ok := a.askedAt(k.Offer.Provider); ok || c.RTT == 0 {
+			c.RTT = max(c.RTT, time.Since(asked))
+		}
 		candidates, open[k.Offer.Provider] = append(candidates, c), true
 	}
 	x.Rate(candidates)
 	res := match.Rank(a.order, candidates, time.Now(), x.cfg.Weights)
 	chosen, _, none := match.Select(a.order, res, a.need(), a.ask.Spread)
 	return none != nil || slices.ContainsFunc(chosen, func(c match.Assignment) bool { return open[c.Provider] })
+}
+
+// askedAt returns the time at which a provider was asked directly; of another, the auction's start and false.
+func (a *auction) askedAt(p sign.Key) (time.Time, bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if at, ok := a.asked[p]; ok {
+		return at, true
+	}
+	return a.start, false
 }
 
 // need returns the number of leases that need quotes.
@@ -153,6 +166,21 @@ func (a *auction) open() (n int) {
 		}
 	}
 	return n
+}
+
+// close takes no more quotes or refusals. It returns the number of drawn providers that were asked directly, and
+// neither refused nor quoted over gossip: they do not answer the gossiped order, too.
+func (a *auction) close() (direct int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.closed = true
+	for p := range a.asked {
+		_, refused := a.refused[p]
+		if !refused && a.quotes[p].Route != RouteGossip && match.Drawn(a.order, p) {
+			direct++
+		}
+	}
+	return direct
 }
 
 // Collected is the result of Collect.

@@ -29,7 +29,7 @@ func (s *Turnout) buys(t *testing.T, number *uint64, quotes func(o market.Order)
 		s.Ordered(o, time.Now())
 		good, junk := quotes(o)
 		for range min(good+junk, match.MaxQuotes(1)) {
-			s.Quoted(o.ID)
+			s.Quoted(o.ID, 1)
 		}
 		time.Sleep(countFor + time.Second)
 		if good > 0 {

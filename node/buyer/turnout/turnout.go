@@ -98,12 +98,12 @@ func (t *Turnout) Counts(o market.OrderID) (leases uint32, ok bool) {
 	return c.order.Count, true
 }
 
-// Quoted counts a quote.
-func (t *Turnout) Quoted(o market.OrderID) {
+// Quoted counts n quotes.
+func (t *Turnout) Quoted(o market.OrderID, n int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if c := t.counted[o]; c != nil && time.Since(c.since) < countFor {
-		c.quotes++
+		c.quotes += n
 	}
 }
 
