@@ -88,7 +88,7 @@ func (v leases) reserveEvent(ctx context.Context, from peer.ID, r *marketpb.Rese
 		if no := v.p.quotes.admits(ctx, o, time.Now()); no != nil {
 			return nil, refusal(no)
 		}
-		if backing, err = v.p.quotes.backing(ctx, o, true); err != nil {
+		if backing, err = v.p.quotes.secured(ctx, o, true); err != nil {
 			return nil, refusal(err)
 		}
 		if r.Image != "" {

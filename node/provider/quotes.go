@@ -81,9 +81,13 @@ func (q *quotes) quote(ctx context.Context, o market.Order, direct bool) (quote,
 	if _, no := p.ledger.Book().Quote(at, o, nil); no != nil {
 		return nil, nil, no
 	}
-	can, backing, err := q.backed(ctx, at, o, direct)
+	backing, err := q.secured(ctx, o, direct)
 	if err != nil {
 		return nil, nil, err
+	}
+	can, no := p.ledger.Book().Quote(at, o, backing)
+	if no != nil {
+		return nil, nil, no
 	}
 	if id, err := p2p.PeerIDFromKey(o.Peer()); backing != nil && err == nil {
 		p.cfg.Host.Fund(id)
@@ -103,25 +107,18 @@ func (q *quotes) quote(ctx context.Context, o market.Order, direct bool) (quote,
 	return quote, current.Envelope, err
 }
 
-// backed returns the offer to an order with the security behind it. A hold reads the chain again; a quote does not wait
-// for that if there was enough a moment ago.
-func (q *quotes) backed(ctx context.Context, at lease.Now, o market.Order, direct bool) (lease.Quoted, *lease.Backing,
-	error) {
-	book := q.p.ledger.Book()
+// secured returns the security behind an order: of a buyer that paid here, as it was within the last minute if that is
+// enough for a lease, and otherwise as the chain has it now.
+func (q *quotes) secured(ctx context.Context, o market.Order, direct bool) (*lease.Backing, error) {
 	if recent := q.p.pay.Recent(o); recent != nil {
-		if can, no := book.Quote(at, o, recent); no == nil {
-			return can, recent, nil
+		now := time.Now()
+		if slot, err := q.p.cfg.Slots.Now(now); err == nil {
+			if _, no := q.p.ledger.Book().Quote(lease.Now{Time: now, Slot: slot}, o, recent); no == nil {
+				return recent, nil
+			}
 		}
 	}
-	backing, err := q.backing(ctx, o, direct)
-	if err != nil {
-		return lease.Quoted{}, nil, err
-	}
-	can, no := q.p.ledger.Book().Quote(at, o, backing)
-	if no != nil {
-		return lease.Quoted{}, nil, no
-	}
-	return can, backing, nil
+	return q.backing(ctx, o, direct)
 }
 
 // backing returns the security behind an order: nil on a free network, which requires only membership.

@@ -102,8 +102,8 @@ func (c *Credit) Backing(
 	return with, nil
 }
 
-// Recent returns the security behind an order of a buyer that paid here, at most a minute old, and starts a new request
-// to the chain. It returns nil if none is known. It is for quotes, and does not wait.
+// Recent returns the security behind an order of a buyer that paid here, at most a minute old. It returns nil if none
+// is known. It does not wait; half a minute after the last request to the chain, it starts a new one.
 func (c *Credit) Recent(o market.Order) *lease.Backing {
 	peer, now, lapses := o.Peer(), time.Now(), c.ledger.Lapses()
 	if _, why := lapses.Wait(peer, now); why != "" || !c.paid(o, now) {

@@ -112,7 +112,7 @@ func TestAttackUnfundedOrders(t *testing.T) {
 	})
 }
 
-// Recent funds are enough for a quote to a buyer that paid here, for a minute, and the chain is asked meanwhile.
+// Recent funds are enough for a buyer that paid here, for a minute, and the chain is asked again after half of it.
 func TestRecent(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -140,10 +140,12 @@ func TestRecent(t *testing.T) {
 		is("fresh", payer, 500, 2)
 		is("a newcomer", newcomer, 0, 2)
 		time.Sleep(fundsFresh)
+		is("not renewed yet", payer, 500, 2)
+		time.Sleep(fundsRenewed)
 		h.mu.Lock()
 		h.accounts[purseOf(payer)] = escrow.Purse{Owner: payer, Amount: 7}
 		h.mu.Unlock()
-		is("not fresh", payer, 500, 3)
+		is("renewed", payer, 500, 3)
 		is("asked again", payer, 7, 3)
 		time.Sleep(fundsKept)
 		is("too old", payer, 0, 3)

@@ -18,11 +18,12 @@ import (
 // few: they wait for one another, and one request to the chain answers all that wait.
 
 const (
-	// fundsFresh is the validity of an answer, and fundsWait its time limit. For a quote to a buyer that paid here, an
-	// answer is valid for fundsKept, while a new request to the chain runs.
-	fundsFresh = 3 * time.Second
-	fundsKept  = time.Minute
-	fundsWait  = 2 * time.Second
+	// fundsFresh is the validity of an answer, and fundsWait its time limit. For a buyer that paid here, an answer is
+	// valid for fundsKept, and is requested again after fundsRenewed.
+	fundsFresh   = 3 * time.Second
+	fundsRenewed = fundsKept / 2
+	fundsKept    = time.Minute
+	fundsWait    = 2 * time.Second
 	// fundsPerSecond is how many requests there are to the chain in a second, and fundsBurst at once.
 	fundsPerSecond, fundsBurst = 5, 5
 	// maxFundsWaiting bounds the orders that wait for an answer, by the standing of their senders.
@@ -121,8 +122,8 @@ func (s *purses) get(
 	return out, nil
 }
 
-// recent returns accounts, in order, at most fundsKept old, or nil. It does not wait: it requests answers that are not
-// fresh, unless too many are pending.
+// recent returns accounts, in order, at most fundsKept old, or nil. It does not wait: it requests answers that are
+// older than fundsRenewed, unless too many are pending.
 func (s *purses) recent(accounts ...sign.Key) []escrow.Purse {
 	out := make([]escrow.Purse, len(accounts))
 	fresh, now := true, time.Now()
@@ -133,7 +134,7 @@ func (s *purses) recent(accounts ...sign.Key) []escrow.Purse {
 		if !ok || now.Sub(p.at) >= fundsKept {
 			return nil
 		}
-		out[i], fresh = p.Purse, fresh && now.Sub(p.at) < fundsFresh
+		out[i], fresh = p.Purse, fresh && now.Sub(p.at) < fundsRenewed
 	}
 	if fresh {
 		return out
