@@ -22,7 +22,7 @@ import (
 	"github.com/starling-network/starling/testnet"
 )
 
-var ckptMiB = flag.Int("checkpoint-mib", 256, "size of the checkpoint of BenchmarkRestart; 1024 is a whole one")
+var ckptMiB = flag.Int("checkpoint-mib", 1024, "size of the checkpoint of BenchmarkRestart")
 
 // restarts is a network of a buyer and two providers, of which one at a time runs.
 type restarts struct {

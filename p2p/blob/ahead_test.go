@@ -9,9 +9,11 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"testing/iotest"
 	"testing/synctest"
 	"time"
 
+	"github.com/starling-network/starling/p2p/blob/pour"
 	"github.com/starling-network/starling/p2p/blob/swarm"
 )
 
@@ -113,6 +115,38 @@ func TestUnpackAhead(t *testing.T) {
 				whole(t, dir)
 			})
 		})
+	}
+}
+
+// A large file goes past the page cache. It is whole, or the archive is refused and nothing stays.
+func TestUnpackLargeFile(t *testing.T) {
+	t.Parallel()
+	large, dir := noise(pour.Direct+5), t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "large"), large, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	var archive bytes.Buffer
+	if err := Pack(t.Context(), &archive, dir, 1<<30); err != nil {
+		t.Fatal(err)
+	}
+	into := filepath.Join(t.TempDir(), "into")
+	if err := Unpack(t.Context(), bytes.NewReader(archive.Bytes()), into, 1<<30); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := os.ReadFile(filepath.Join(into, "large")); err != nil || !bytes.Equal(got, large) {
+		t.Errorf("%d bytes, %v", len(got), err)
+	}
+	for _, length := range []int{2048, 9 * mib, pour.Direct, pour.Direct + 512} {
+		into := filepath.Join(t.TempDir(), "into")
+		err := Unpack(t.Context(), bytes.NewReader(archive.Bytes()[:length]), into, 1<<30)
+		if !errors.Is(err, ErrArchive) {
+			t.Errorf("%d bytes of the archive: got %v, want ErrArchive", length, err)
+		}
+		nothing(t, into)
+	}
+	broken := io.MultiReader(bytes.NewReader(archive.Bytes()[:9*mib]), iotest.ErrReader(context.Canceled))
+	if err := Unpack(t.Context(), broken, t.TempDir(), 1<<30); !errors.Is(err, context.Canceled) {
+		t.Errorf("the stream breaks off: %v", err)
 	}
 }
 

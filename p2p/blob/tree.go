@@ -19,6 +19,7 @@ import (
 	"github.com/ipfs/go-cid"
 
 	"github.com/starling-network/starling/p2p/blob/entries"
+	"github.com/starling-network/starling/p2p/blob/pour"
 )
 
 const (
@@ -377,13 +378,9 @@ func unpackFile(tr *tar.Reader, root *os.Root, name string, h *tar.Header, buf [
 	if err != nil {
 		return err
 	}
-	_, err = io.CopyBuffer(onlyWriter{f}, tr, buf)
-	err = errors.Join(err, f.Close())
+	err = errors.Join(pour.Fill(f, tr, h.Size, buf), f.Close())
 	if errors.Is(err, io.ErrUnexpectedEOF) {
 		return fmt.Errorf("%w: %q is cut short", ErrArchive, name)
 	}
 	return err
 }
-
-// onlyWriter hides the other methods of a file, so that io.CopyBuffer uses the buffer it is given.
-type onlyWriter struct{ io.Writer }

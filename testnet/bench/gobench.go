@@ -99,7 +99,7 @@ func restartBenchmarks() []coreBenchmark {
 	const pkg, name = "./testnet", "BenchmarkRestart"
 	return []coreBenchmark{{pkg: pkg, name: name, figure: "of-copy-and-start", scale: 1, CoreResult: CoreResult{
 		Benchmark: pkg + " " + name, Unit: "of their time", Limit: 1.3,
-		What: "restart from a checkpoint of 256 MiB on another peer, to its copy and a start"}}}
+		What: "restart from a checkpoint of 1 GiB on another peer, to its copy and a start"}}}
 }
 
 // overlayBenchmarks compare the network of a cluster with a bare one, and with wireguard-go on a socket of its own, in

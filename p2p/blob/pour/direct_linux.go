@@ -1,6 +1,7 @@
 package pour
 
 import (
+	"fmt"
 	"os"
 	"syscall"
 
@@ -10,9 +11,10 @@ import (
 // hugePage is the usual size of one, in bytes.
 const hugePage = 2 << 20
 
-// openDirect opens the file once more for writes that go past the page cache, or nil where its file system has none.
+// openDirect opens the file once more for writes that go past the page cache. It returns nil if its file system has
+// none.
 func openDirect(f *os.File) *os.File {
-	d, err := os.OpenFile(f.Name(), os.O_WRONLY|syscall.O_DIRECT, 0)
+	d, err := os.OpenFile(fmt.Sprintf("/proc/self/fd/%d", f.Fd()), os.O_WRONLY|syscall.O_DIRECT, 0)
 	if err != nil {
 		return nil
 	}

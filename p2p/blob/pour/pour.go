@@ -1,9 +1,8 @@
-// Package pour copies a stream to a file and through a hash, reading, hashing and writing at the same time.
+// Package pour copies a stream to a file, and to a hash, reading, hashing and writing at the same time.
 package pour
 
 import (
 	"errors"
-	"hash"
 	"io"
 	"os"
 	"sync/atomic"
@@ -17,9 +16,9 @@ const (
 	small, large, buffers = 1 << 20, 8 << 20, 3
 	// Align must divide memory address, offset and length of a direct write.
 	Align = 4096
-	// directFrom is the length from which a file is written past the page cache. It would push other programs' pages
-	// out, and on a virtual machine each new page of it may cost more than the write.
-	directFrom = 16 << 20
+	// Direct is the length from which a file is written past the page cache. It would push other programs' pages out,
+	// and on a virtual machine each new page of it may cost more than the write.
+	Direct = 16 << 20
 )
 
 // part is the newest data of a buffer: b[from:]. When last is set, the buffer goes to the disk as it is.
@@ -29,15 +28,16 @@ type part struct {
 	last bool
 }
 
-// Copy copies src to f from offset off on, and through sum, reading, hashing and writing at the same time. size is the
+// Copy copies src to f from offset off on, and to sum, reading, hashing and writing at the same time. size is the
 // length the file will have, 0 if not known. It returns the bytes of src in the file, also with an error of src or the
-// disk. The end of src is not an error. done is optional; it is called with the length so far from this goroutine.
+// disk. The end of src is not an error, and errors of sum are ignored. done is optional; it is called with the length
+// so far from this goroutine.
 func Copy(
-	f *os.File, off int64, sum hash.Hash, src io.Reader, size int64, done func(length int64),
+	f *os.File, off int64, sum io.Writer, src io.Reader, size int64, done func(length int64),
 ) (written int64, err error) {
 	w := &writer{f: f, off: off}
 	buffer, allocate := small, aligned
-	if size-off >= directFrom && off%Align == 0 {
+	if size-off >= Direct && off%Align == 0 {
 		if w.direct = openDirect(f); w.direct != nil {
 			var release func()
 			buffer = large
@@ -52,7 +52,7 @@ func Copy(
 	go func() {
 		defer close(hashed)
 		for p := range read {
-			sum.Write(p.b[p.from:])
+			_, _ = sum.Write(p.b[p.from:])
 			if p.last {
 				hashed <- p.b
 			}
@@ -90,6 +90,24 @@ func Copy(
 	}
 	return w.off - off, errors.Join(w.close(), err)
 }
+
+// Fill writes size bytes of src to the empty file f, small ones with a buffer of the caller. It returns
+// io.ErrUnexpectedEOF if src ends before.
+func Fill(f *os.File, src io.Reader, size int64, buf []byte) (err error) {
+	var n int64
+	if src = io.LimitReader(src, size); size < Direct {
+		n, err = io.CopyBuffer(onlyWriter{f}, src, buf)
+	} else {
+		n, err = Copy(f, 0, io.Discard, src, size, nil)
+	}
+	if err == nil && n < size {
+		err = io.ErrUnexpectedEOF
+	}
+	return err
+}
+
+// onlyWriter hides the other methods of a file, so that io.CopyBuffer uses the buffer it is given.
+type onlyWriter struct{ io.Writer }
 
 // newQueues returns the queues of buffers: free buffers, read parts, hashed full buffers, and the end.
 func newQueues() (free chan []byte, read chan part, hashed chan []byte, ended chan struct{}) {
