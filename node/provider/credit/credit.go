@@ -103,17 +103,18 @@ func (c *Credit) Backing(
 }
 
 // Recent returns the security behind an order of a buyer that paid here, at most a minute old. It returns nil if none
-// is known. It does not wait; half a minute after the last request to the chain, it starts a new one.
+// is known, and while the provider is wary: money that moves on between keys would otherwise back holds of each of
+// them. It does not wait; half a minute after the last request to the chain, it starts a new one.
 func (c *Credit) Recent(o market.Order) *lease.Backing {
 	peer, now, lapses := o.Peer(), time.Now(), c.ledger.Lapses()
-	if _, why := lapses.Wait(peer, now); why != "" || !c.paid(o, now) {
+	if _, why := lapses.Wait(peer, now); why != "" || lapses.Wary(now) || !c.paid(o, now) {
 		return nil
 	}
 	found := c.purses.recent(c.accounts(o)...)
 	if found == nil {
 		return nil
 	}
-	return &lease.Backing{Wary: lapses.Wary(now), Funds: c.spendable(peer, found)}
+	return &lease.Backing{Funds: c.spendable(peer, found)}
 }
 
 // paid reports whether the buyer or the peer of an order paid here before.

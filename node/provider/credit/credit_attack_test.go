@@ -152,6 +152,46 @@ func TestRecent(t *testing.T) {
 	})
 }
 
+// TestAttackMoneyMovesOn: the same money, moved from one paying key to the next, backs a hold of each for a minute. The
+// first hold that lapses ends that: then the chain decides.
+func TestAttackMoneyMovesOn(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const keys = 20
+		h := &holdings{accounts: map[sign.Key]escrow.Purse{}}
+		x := funded(t, h)
+		for i := range keys {
+			k := someKey(i + 1)
+			h.mu.Lock()
+			h.accounts = map[sign.Key]escrow.Purse{purseOf(k): {Owner: k, Amount: 500}}
+			h.mu.Unlock()
+			if err := x.payers.add(t.Context(), k, time.Now()); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := x.backing(t.Context(), market.Order{Buyer: k}); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Second)
+		}
+		l := x.ledger.(*lapsing)
+		l.lapses, _ = l.lapses.Unpaid(lease.Unpaid{Peer: someKey(1), Held: time.Second, Lapsed: true}, time.Now())
+		for i := range keys {
+			o := market.Order{Buyer: someKey(i + 1)}
+			b := x.Recent(o)
+			if b == nil {
+				time.Sleep(fundsFresh)
+				var err error
+				if b, err = x.backing(t.Context(), o); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if want := market.Amount(i+1) / keys * 500; b.Funds != want {
+				t.Errorf("key %d: got %d, want %d", i, b.Funds, want)
+			}
+		}
+	})
+}
+
 // An order is backed by no account that its peer does not own or is not the delegate of, and by no escrow that does not
 // name this provider and has no word of its peer.
 func TestAttackOthersFunds(t *testing.T) {
