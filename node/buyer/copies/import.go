@@ -26,7 +26,7 @@ func (r *Room) Import(ctx context.Context, s record.ShownCopies) error {
 	if err := (archiver{r}).unstored(missing); err != nil || len(missing) == 0 {
 		return err
 	}
-	if err := (archiver{r}).bring(ctx, k, s.Key, missing); err != nil {
+	if _, err := (archiver{r}).bring(ctx, k, s.Key, missing); err != nil {
 		return fmt.Errorf("job %s: %w", s.Job, err)
 	}
 	return nil

@@ -102,7 +102,7 @@ func (r *Room) Restore(ctx context.Context, id string) error {
 		return err
 	}
 	defer turn.Release(1)
-	k, _, err := r.read(ctx, j.ID)
+	k, at, err := r.read(ctx, j.ID)
 	if err != nil {
 		return err
 	}
@@ -117,29 +117,37 @@ func (r *Room) Restore(ctx context.Context, id string) error {
 	if err != nil {
 		return fmt.Errorf("reading the key of the copies: %w", err)
 	}
+	k = k.Clone()
 	r.look(&k) // a provider may be new
-	if err := (archiver{r}).bring(ctx, k, string(key), missing); err != nil {
+	lies, err := archiver{r}.bring(ctx, k, string(key), missing)
+	if lies > 0 && at == record.KeptOpen {
+		err = errors.Join(err, r.write(ctx, j.ID, k))
+	}
+	if err != nil {
 		return fmt.Errorf("job %s: %w", j.ID, err)
 	}
 	return nil
 }
 
-// bring stores the missing outputs from the pack, which comes from a keeper if it is not here.
-func (r archiver) bring(ctx context.Context, k record.Kept, key string, missing map[string]record.Blob) error {
-	if ok, err := r.here(k.Pack.CID); err != nil {
-		return err
-	} else if !ok {
-		if err := r.fetch(ctx, k); err != nil {
-			return err
-		}
+// bring stores the missing outputs from the pack, which comes from a keeper if it is not here. It marks false copies as
+// lost, and returns their number.
+func (r archiver) bring(
+	ctx context.Context, k record.Kept, key string, missing map[string]record.Blob,
+) (lies int, err error) {
+	ok, err := r.here(k.Pack.CID)
+	if err == nil && !ok {
+		lies, err = r.fetch(ctx, k)
+	}
+	if err != nil {
+		return lies, err
 	}
 	if err := r.unpack(ctx, k.Pack.CID, key, missing); err != nil {
-		return fmt.Errorf("unpacking the copy: %w", err)
+		return lies, fmt.Errorf("unpacking the copy: %w", err)
 	}
 	if c, err := blob.Parse(k.Pack.CID); err == nil {
 		r.cfg.Files.Drop(c)
 	}
-	return nil
+	return lies, nil
 }
 
 // missing returns the outputs of a job that are not here.
@@ -163,14 +171,15 @@ func (r archiver) unstored(all map[string]record.Blob) error {
 }
 
 // fetch brings the pack here from the first provider that sends it. A provider that sends other bytes, too many or none
-// is left out.
-func (r *Room) fetch(ctx context.Context, k record.Kept) error {
+// is left out. It marks copies with other bytes or too many as lost, and returns their number.
+func (r *Room) fetch(ctx context.Context, k record.Kept) (lies int, err error) {
 	c, err := blob.Parse(k.Pack.CID)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	errs := []error{record.ErrNoKeeper}
-	for _, of := range k.Copies {
+	for i := range k.Copies {
+		of := &k.Copies[i]
 		if of.Lost != "" || of.Provider.IsZero() {
 			continue
 		}
@@ -179,15 +188,19 @@ func (r *Room) fetch(ctx context.Context, k record.Kept) error {
 			err = r.ask(ctx, id, c, k.Pack.Size)
 		}
 		if err == nil {
-			return nil
+			return lies, nil
 		}
 		if ctx.Err() != nil {
-			return ctx.Err()
+			return lies, ctx.Err()
+		}
+		if errors.Is(err, blob.ErrDigest) || errors.Is(err, blob.ErrTooLarge) {
+			of.Lost, of.Stop = lostFalse, true
+			lies++
 		}
 		r.cfg.Log.Warn("a provider did not send its copy of a job's outputs", "provider", of.Provider, "err", err)
 		errs = append(errs, fmt.Errorf("provider %s: %w", of.Provider.Short(), err))
 	}
-	return errors.Join(errs...)
+	return lies, errors.Join(errs...)
 }
 
 // ask fetches the pack from one provider, within the time that a slow connection needs.

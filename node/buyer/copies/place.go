@@ -72,7 +72,7 @@ func (r *Room) step(ctx context.Context, id string) error {
 	if !short || seen.placing > 0 || rest < leastTime || len(k.Copies) >= maxAttempts || time.Now().Before(next(k)) {
 		return r.resubmit(ctx, j, k)
 	}
-	if ok, err := r.obtain(ctx, k); !ok || err != nil {
+	if ok, err := r.obtain(ctx, id, k); !ok || err != nil {
 		return err
 	}
 	k.Copies = append(k.Copies, record.Copy{At: time.Now()})
@@ -187,11 +187,16 @@ func (r *Room) stop(ctx context.Context, id string, k *record.Kept) error {
 }
 
 // obtain reports whether the pack is here. If it is not, the keepers are asked for it.
-func (r *Room) obtain(ctx context.Context, k record.Kept) (bool, error) {
+func (r *Room) obtain(ctx context.Context, id string, k record.Kept) (bool, error) {
 	if ok, err := r.here(k.Pack.CID); ok || err != nil {
 		return ok, err
 	}
-	err := r.fetch(ctx, k)
+	lies, err := r.fetch(ctx, k)
+	if lies > 0 {
+		if err := r.write(ctx, id, k); err != nil {
+			return false, err
+		}
+	}
 	if errors.Is(err, record.ErrNoKeeper) {
 		r.cfg.Log.Debug("a lost copy cannot be replaced now", "err", err)
 		return false, nil
