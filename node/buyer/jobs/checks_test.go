@@ -229,7 +229,9 @@ func (c *checks) rules(was jobs.State, ev jobs.Event, next jobs.State) {
 	if x, ok := execOf(ev); ok && int(x.Rank) < min(len(was.Ranks), len(next.Ranks)) {
 		r := was.Ranks[x.Rank]
 		lost := next.Ranks[x.Rank].Losses > r.Losses && was.Scale == nil
-		if lost && r.LostBy == jobs.CauseExpired && r.Unextended == "" && next.Outcome.Code != jobs.CodePayment {
+		renewing := slices.ContainsFunc(was.Renewals, func(n jobs.Renewal) bool { return n.Chain == r.Lease })
+		used := r.LostBy == jobs.CauseExpired && r.Unextended == "" && !renewing
+		if lost && used && next.Outcome.Code != jobs.CodePayment {
 			w.fatalf("R8: rank %d used its lease up, and the outcome is %v", x.Rank, next.Outcome)
 		}
 	}

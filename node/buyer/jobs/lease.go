@@ -97,7 +97,7 @@ func (t leases) renewals() (out []Renewal, cost market.Amount) {
 		if last == nil || last.End >= target || r.LostBy != 0 || r.State == RankDone && s.lastRound() {
 			continue
 		}
-		if slices.ContainsFunc(s.Renewals, func(n Renewal) bool { return n.Chain == r.Lease }) {
+		if t.renewing(r.Lease) {
 			continue
 		}
 		// Whole intervals, so that the last one is not too short to be paid before its end.
@@ -111,6 +111,11 @@ func (t leases) renewals() (out []Renewal, cost market.Amount) {
 		cost = cost.Plus(most)
 	}
 	return out, cost
+}
+
+// renewing reports whether a renewal of a chain is not answered yet.
+func (t leases) renewing(chain market.LeaseID) bool {
+	return slices.ContainsFunc(t.s.Renewals, func(n Renewal) bool { return n.Chain == chain })
 }
 
 // newest returns the usable lease of a chain that ends last, or nil.
@@ -216,6 +221,11 @@ func (ev ExtendRequested) apply(t *step) error {
 		return nil
 	}
 	s.Extended++
+	for i := range s.Ranks {
+		if r := &s.Ranks[i]; r.LostBy == CauseExpired {
+			r.Unextended = "the lease had ended"
+		}
+	}
 	t.leases().renew()
 	t.answer(ev.Req, nil)
 	return nil

@@ -260,7 +260,8 @@ func (r rankStep) lose(cause Cause, reason string) {
 		cause, reason = r.LostBy, r.lostWhy
 	}
 	r.distrust(cause)
-	chain, used := r.Lease, cause == CauseExpired && r.Unextended == "" // the lease was used up
+	chain := r.Lease
+	used := cause == CauseExpired && r.Unextended == "" && !r.leases().renewing(chain) // and nothing more was asked for
 	whole := used && r.Whole
 	if cause.fault() {
 		r.emit(ReportFault{chain, reason})
