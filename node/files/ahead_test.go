@@ -30,7 +30,7 @@ func TestObtainUnpacksAhead(t *testing.T) {
 			w.joins(second, c)
 		}
 		dir := filepath.Join(t.TempDir(), "dir")
-		u := w.stores[at].UnpackAhead(t.Context(), c, dir, 1<<30)
+		u := w.stores[at].UnpackAhead(t.Context(), c, dir, 1<<30, "")
 		if err := w.obtain(at, buyer, c, fellows...); err != nil {
 			t.Fatal(err)
 		}
@@ -45,7 +45,7 @@ func TestObtainUnpacksAhead(t *testing.T) {
 		}
 	}
 	dir := filepath.Join(t.TempDir(), "dir")
-	u := w.stores[first].UnpackAhead(t.Context(), c, dir, 1<<30)
+	u := w.stores[first].UnpackAhead(t.Context(), c, dir, 1<<30, "")
 	if err := w.obtain(first, buyer, c); err != nil { // for the buyer's job
 		t.Fatal(err)
 	}

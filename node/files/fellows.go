@@ -9,6 +9,7 @@ import (
 	"github.com/ipfs/go-cid"
 	"github.com/libp2p/go-libp2p/core/peer"
 
+	"github.com/starling-network/starling/node/workload"
 	"github.com/starling-network/starling/p2p/blob"
 )
 
@@ -37,7 +38,7 @@ func newFellows(places int) *fellows {
 // Join lets the fellows of a buyer's execution read its files here, until leave is called. They get none that the buyer
 // did not bring here: its word is no right to a file of another.
 func (f *Files) Join(buyer peer.ID, peers []peer.ID, all []cid.Cid) (leave func()) {
-	x, holder := f.fellows, peerHolder(buyer)
+	x, holder := f.fellows, workload.Holder(buyer)
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	var given []grant

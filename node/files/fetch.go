@@ -91,7 +91,7 @@ func (p fellow) Part(ctx context.Context, c cid.Cid, size, offset int64, into []
 
 func (f *Files) fetch(ctx context.Context, at workload.Places, c cid.Cid, max int64) error {
 	from := at.Peer
-	blobs, holders := f.cfg.Blobs, []string{peerHolder(from)}
+	blobs, holders := f.cfg.Blobs, []string{workload.Holder(from)}
 	source := f.swarm(at)
 	for {
 		if blobs.Has(c) {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/starling-network/starling/node/api"
 	"github.com/starling-network/starling/node/files/web"
+	"github.com/starling-network/starling/node/workload"
 	"github.com/starling-network/starling/p2p"
 	"github.com/starling-network/starling/p2p/blob"
 	"github.com/starling-network/starling/p2p/stream"
@@ -125,8 +126,7 @@ func (f *Files) needed() (map[cid.Cid]bool, error) {
 	return all, nil
 }
 
-// Holders of blobs: peers, and the API's keys. The peer's own blobs have none.
-func peerHolder(id peer.ID) string { return "peer " + id.String() }
+// keyHolder is a key of the API as a holder of blobs. Peers are workload.Holder, and the peer's own blobs have none.
 func keyHolder(name string) string { return "key " + name }
 
 // Grant lets a peer read a blob here, until the process ends.
@@ -135,7 +135,7 @@ func (f *Files) Grant(to peer.ID, c cid.Cid) { f.grants.add(to, c) }
 // Share lets a peer read a blob here, and notes that it is its own too, also after a restart.
 func (f *Files) Share(to peer.ID, c cid.Cid) {
 	f.grants.add(to, c)
-	if err := f.cfg.Blobs.Bring(c, peerHolder(to)); err != nil {
+	if err := f.cfg.Blobs.Bring(c, workload.Holder(to)); err != nil {
 		f.cfg.Log.Warn("the holder of a blob is not written down", "cid", c, "err", err)
 	}
 }

@@ -45,7 +45,7 @@ func (f *Files) Obtain(ctx context.Context, at workload.Places, c cid.Cid, max i
 // originOf returns the place of a blob that is no peer, and the holders of what comes from it: the peer, and the places
 // that are no secret.
 func originOf(c *web.Client, at workload.Places) (o origin, holders []string) {
-	holders = []string{peerHolder(at.Peer)}
+	holders = []string{workload.Holder(at.Peer)}
 	if at.Origin != nil {
 		return at.Origin, append(holders, urlHolder(at.Origin.Name()))
 	}

@@ -254,7 +254,7 @@ func TestAttackEndlessLayer(t *testing.T) {
 	go func() {
 		defer close(ended)
 		_, _ = w.stores[first].Receive(ctx, endless{ctx, size, sync.OnceFunc(func() { close(begun) })}, c, size,
-			[]string{peerHolder(w.id(buyer))}, nil)
+			[]string{workload.Holder(w.id(buyer))}, nil)
 	}()
 	<-begun
 	w.joins(first, c)

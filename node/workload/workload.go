@@ -23,6 +23,7 @@ import (
 	"github.com/starling-network/starling/node/runtime"
 	"github.com/starling-network/starling/node/runtime/volume"
 	"github.com/starling-network/starling/p2p/blob"
+	"github.com/starling-network/starling/p2p/blob/remove"
 	"github.com/starling-network/starling/p2p/blob/swarm"
 )
 
@@ -62,8 +63,11 @@ type Blobs interface {
 	Path(c cid.Cid) (string, error)
 	Put(ctx context.Context, r io.Reader) (cid.Cid, int64, error)
 	PutTree(ctx context.Context, dir string, max int64) (blob.Tree, error)
-	UnpackAhead(ctx context.Context, c cid.Cid, dir string, max int64) *blob.Unpacking
+	UnpackAhead(ctx context.Context, c cid.Cid, dir string, max int64, alone string) *blob.Unpacking
 }
+
+// Holder is a peer as a holder of blobs.
+func Holder(id peer.ID) string { return "peer " + id.String() }
 
 // Places are the places where a blob can be read.
 type Places struct {
@@ -124,7 +128,7 @@ func (s Stage) Layer() (string, error) {
 }
 
 // Remove removes the whole stage, whatever files the program made.
-func (s Stage) Remove() error { return errors.Join(volume.Release(s.Dir), blob.RemoveAll(s.Dir)) }
+func (s Stage) Remove() error { return errors.Join(volume.Release(s.Dir), remove.All(s.Dir)) }
 
 func (s Stage) disk() string { return filepath.Join(s.Dir, "disk") }
 
@@ -185,7 +189,8 @@ type preparation struct {
 	volume     bool  // writable files are in a volume
 }
 
-// input fetches an input and lays it out. An archive is unpacked while it comes.
+// input fetches an input and lays it out. An archive is unpacked while it comes. That of a checkpoint is not stored: no
+// other execution needs it.
 func (p *preparation) input(ctx context.Context, in *nodepb.Input) (err error) {
 	c, err := CID(in.Blob)
 	if err != nil {
@@ -202,24 +207,22 @@ func (p *preparation) input(ctx context.Context, in *nodepb.Input) (err error) {
 		if err := os.MkdirAll(host, 0o755); err != nil {
 			return p.placing(in, err)
 		}
-		tree = p.blobs.UnpackAhead(ctx, c, host, p.left)
+		alone := ""
+		if in.Own && in.Path == p.w.GetCheckpoint().GetPath() {
+			alone = Holder(p.from)
+		}
+		tree = p.blobs.UnpackAhead(ctx, c, host, p.left, alone)
 		defer func() { err = errors.Join(err, tree.Close()) }()
 	}
-	if err := p.fetch(ctx, at, c, p.left); err != nil {
-		return fmt.Errorf("fetching input %s: %w", in.Path, err)
-	}
-	size, err := SizeOf(p.blobs, c) // the buyer's figure proves nothing
-	if err != nil {
-		return p.placing(in, err)
-	}
-	if size > p.left {
-		return Bad("inputs are larger than the %d MiB of disk that the lease has", p.room>>20)
-	}
-	unpacked := int64(0)
-	if tree != nil {
-		unpacked, err = tree.Finish()
-	} else {
-		err = placeFile(p.blobs, c, host, write)
+	var size, unpacked int64
+	for again := false; ; again = true {
+		if err := p.fetch(ctx, at, c, p.left); err != nil {
+			return fmt.Errorf("fetching input %s: %w", in.Path, err)
+		}
+		size, unpacked, err = p.lay(c, host, write, tree)
+		if again || !errors.Is(err, blob.ErrNotFound) { // another execution of this peer needed it alone
+			break
+		}
 	}
 	if err != nil {
 		return p.placing(in, err)
@@ -228,8 +231,26 @@ func (p *preparation) input(ctx context.Context, in *nodepb.Input) (err error) {
 	return nil
 }
 
+// lay lays out a blob that was fetched, and returns its size if it is stored, and its use of the disk as an archive.
+func (p *preparation) lay(c cid.Cid, host string, write bool, tree *blob.Unpacking) (size, unpacked int64, err error) {
+	size, err = SizeOf(p.blobs, c) // the buyer's figure proves nothing
+	switch stored := !errors.Is(err, blob.ErrNotFound); {
+	case stored && err != nil:
+	case size > p.left:
+		err = Bad("inputs are larger than the %d MiB of disk that the lease has", p.room>>20)
+	case tree != nil:
+		unpacked, err = tree.Finish()
+	case stored:
+		err = placeFile(p.blobs, c, host, write)
+	}
+	return size, unpacked, err
+}
+
 // placing describes an error of laying out an input.
 func (p *preparation) placing(in *nodepb.Input, err error) error {
+	if errors.Is(err, ErrWorkload) {
+		return err
+	}
 	if errors.Is(err, syscall.ENOSPC) && p.volume {
 		return Bad("input %s: more files or bytes than the lease's %d MiB of disk", in.Path, p.room>>20)
 	}
@@ -284,7 +305,7 @@ func copyFile(dst, src string) error {
 
 // Clear removes the files of the program. Its logs and the runtime's records stay.
 func (s Stage) Clear() error {
-	return errors.Join(volume.Release(s.disk()), blob.RemoveAll(s.disk()), blob.RemoveAll(filepath.Join(s.Dir, "mnt")))
+	return errors.Join(volume.Release(s.disk()), remove.All(s.disk()), remove.All(filepath.Join(s.Dir, "mnt")))
 }
 
 // Pack stores the checkpoint of the program, of at most room bytes as Collect counts them.

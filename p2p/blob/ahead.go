@@ -3,18 +3,21 @@ package blob
 import (
 	"bufio"
 	"context"
+	"errors"
+	"fmt"
 
 	"github.com/ipfs/go-cid"
 
+	"github.com/starling-network/starling/p2p/blob/remove"
 	"github.com/starling-network/starling/p2p/blob/tee"
 )
 
-// Unpacking unpacks an archive while a transfer brings it into the store:
+// Unpacking unpacks an archive while a transfer receives it:
 //
 //	UnpackAhead ── a transfer begins ──▶ its bytes are unpacked ── the digest is right ──▶ Finish: done
 //	     │ the blob is there,                   │ the transfer fails, or the archive is bad:
 //	     │ or its transfer is resumed           │ the directory is emptied
-//	     └──────────────────────────────────────┴──▶ Finish unpacks the stored archive
+//	     └──────────────────────────────────────┴──▶ Finish unpacks the stored archive, if there is one
 //
 // The source may send false bytes. They are unpacked as strictly as any archive, and count only with the digest of the
 // whole, as the blob itself.
@@ -45,7 +48,11 @@ func (u *Unpacking) Finish() (int64, error) {
 	if u.end(); u.err == nil {
 		return u.n, nil
 	}
-	return u.s.Unpack(u.ctx, u.c, u.dir, u.max)
+	n, err := u.s.Unpack(u.ctx, u.c, u.dir, u.max)
+	if errors.Is(err, ErrNotFound) && !errors.Is(u.err, tee.ErrNone) {
+		err = fmt.Errorf("unpacking %s: %w", u.c, diskError(u.err))
+	}
+	return n, err
 }
 
 // Close empties the directory, unless Finish was called before.
@@ -56,7 +63,7 @@ func (u *Unpacking) Close() error {
 	if u.end(); u.err != nil {
 		return nil
 	}
-	return empty(u.dir)
+	return remove.Empty(u.dir)
 }
 
 // end waits until nothing more is unpacked. A transfer that is over has ended the reader.

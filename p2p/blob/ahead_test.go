@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/starling-network/starling/p2p/blob/pour"
+	"github.com/starling-network/starling/p2p/blob/remove"
 	"github.com/starling-network/starling/p2p/blob/swarm"
 )
 
@@ -92,7 +93,7 @@ func TestUnpackAhead(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				s, dir, c := opened(t, 1<<30), filepath.Join(t.TempDir(), "dir"), Sum(data)
-				u := s.UnpackAhead(t.Context(), c, dir, 1<<30)
+				u := s.UnpackAhead(t.Context(), c, dir, 1<<30, "")
 				rest, came := make(chan struct{}), make(chan error, 1)
 				go func() {
 					_, err := s.Receive(t.Context(), source(rest), c, 1<<30, []string{"job"}, nil)
@@ -166,7 +167,7 @@ func TestUnpackAheadOfNothing(t *testing.T) {
 	data, s := packed(t), opened(t, 1<<30)
 	c, one, two := Sum(data), filepath.Join(t.TempDir(), "one"), filepath.Join(t.TempDir(), "two")
 	for _, have := range []bool{false, true} {
-		u, v := s.UnpackAhead(t.Context(), c, one, 1<<30), s.UnpackAhead(t.Context(), c, two, 1<<30)
+		u, v := s.UnpackAhead(t.Context(), c, one, 1<<30, ""), s.UnpackAhead(t.Context(), c, two, 1<<30, "")
 		fresh, err := s.Receive(t.Context(), halting(data, closed()), c, 1<<30, nil, nil)
 		if fresh == have || err != nil {
 			t.Fatalf("fresh %v, %v", fresh, err)
@@ -178,11 +179,11 @@ func TestUnpackAheadOfNothing(t *testing.T) {
 		}
 		whole(t, one)
 		whole(t, two)
-		if err := errors.Join(empty(one), empty(two)); err != nil {
+		if err := errors.Join(remove.Empty(one), remove.Empty(two)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if _, err := s.UnpackAhead(t.Context(), Sum(nil), one, 1<<30).Finish(); !errors.Is(err, ErrNotFound) {
+	if _, err := s.UnpackAhead(t.Context(), Sum(nil), one, 1<<30, "").Finish(); !errors.Is(err, ErrNotFound) {
 		t.Errorf("what nobody brought: %v", err)
 	}
 }
@@ -199,7 +200,7 @@ func TestUnpackAheadOfABreak(t *testing.T) {
 	data := packed(t)
 	for _, again := range []bool{true, false} {
 		s, dir, c := opened(t, 1<<30), filepath.Join(t.TempDir(), "dir"), Sum(data)
-		u := s.UnpackAhead(t.Context(), c, dir, 1<<30)
+		u := s.UnpackAhead(t.Context(), c, dir, 1<<30, "")
 		p := &place{sized: int64(len(data)), r: func(int64) io.Reader {
 			return io.MultiReader(bytes.NewReader(data[:4*mib]), readerOf(func() error {
 				until(dir)
@@ -237,6 +238,83 @@ func TestUnpackAheadOfABreak(t *testing.T) {
 	}
 }
 
+// An archive that a directory needs alone is unpacked, and not stored, by a transfer for its holder. After a break it is
+// stored, as it is for others.
+func TestUnpackAlone(t *testing.T) {
+	t.Parallel()
+	data := packed(t)
+	at := func(offset int64) io.Reader { return bytes.NewReader(data[offset:]) }
+	for name, test := range map[string]struct {
+		holder string
+		cut    bool // the first transfer
+		size   int64
+		stored bool
+	}{
+		"alone":         {"job", false, int64(len(data)), false},
+		"of no size":    {"job", false, -1, false},
+		"after a break": {"job", true, int64(len(data)), true},
+		"for another":   {"other", false, int64(len(data)), true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, dir, c := opened(t, 1<<30), filepath.Join(t.TempDir(), "dir"), Sum(data)
+			u := s.UnpackAhead(t.Context(), c, dir, 1<<30, "job")
+			p := &place{sized: test.size, r: at}
+			if test.cut {
+				p.r = func(int64) io.Reader { return io.MultiReader(bytes.NewReader(data[:4*mib]), iotest.ErrReader(errCut)) }
+				if _, err := s.Receive(t.Context(), p, c, 1<<30, []string{test.holder}, nil); !errors.Is(err, errCut) {
+					t.Fatal(err)
+				}
+				p.r = at
+			}
+			if fresh, err := s.Receive(t.Context(), p, c, 1<<30, []string{test.holder}, nil); err != nil || !fresh {
+				t.Fatalf("fresh %t, %v", fresh, err)
+			}
+			if s.Has(c) != test.stored || s.Brought(c, test.holder) != test.stored || s.Used() > 0 != test.stored {
+				t.Errorf("stored %t, %d bytes, want %t", s.Has(c), s.Used(), test.stored)
+			}
+			if n, err := u.Finish(); err != nil || n != 6*mib+1+2*EntryBytes {
+				t.Errorf("%d bytes, %v", n, err)
+			}
+			whole(t, dir)
+			if left, err := os.ReadDir(s.path("partial")); err != nil || len(left) > 0 {
+				t.Errorf("partial files: %v, %v", left, err)
+			}
+		})
+	}
+}
+
+// A bad archive that a directory needs alone is refused for its own reason, and false bytes are not unpacked.
+func TestAttackBadArchiveAlone(t *testing.T) {
+	t.Parallel()
+	bad, good := foreign(t, "../evil", 10), packed(t)
+	flipped := bytes.Clone(good)
+	flipped[5*mib]++
+	for name, test := range map[string]struct {
+		data, sent []byte
+		max        int64
+		come, want error
+	}{
+		"bad":   {bad, bad, 1 << 30, nil, ErrArchive},
+		"large": {good, good, 4 * mib, nil, ErrTooLarge},
+		"false": {good, flipped, 1 << 30, ErrDigest, ErrDigest},
+	} {
+		s, dir, c := opened(t, 1<<30), filepath.Join(t.TempDir(), "dir"), Sum(test.data)
+		u := s.UnpackAhead(t.Context(), c, dir, test.max, "job")
+		p := halting(test.sent, closed())
+		if _, err := s.Receive(t.Context(), p, c, 1<<30, []string{"job"}, nil); !errors.Is(err, test.come) {
+			t.Errorf("%s: received: %v", name, err)
+		}
+		if _, err := u.Finish(); !errors.Is(err, test.want) {
+			t.Errorf("%s: got %v, want %v", name, err, test.want)
+		}
+		nothing(t, dir)
+		if s.Has(c) || s.Used() > 0 {
+			t.Errorf("%s: %d bytes are stored", name, s.Used())
+		}
+	}
+}
+
 // readerOf is a reader of nothing but an error.
 type readerOf func() error
 
@@ -248,7 +326,7 @@ func TestUnpackAheadIsGivenUp(t *testing.T) {
 	data, s := packed(t), opened(t, 1<<30)
 	dir, c := filepath.Join(t.TempDir(), "dir"), Sum(data)
 	ctx, cancel := context.WithCancel(t.Context())
-	u := s.UnpackAhead(ctx, c, dir, 1<<30)
+	u := s.UnpackAhead(ctx, c, dir, 1<<30, "")
 	rest, came := make(chan struct{}), make(chan error, 1)
 	go func() {
 		_, err := s.Receive(t.Context(), halting(data, rest), c, 1<<30, nil, nil)
@@ -267,7 +345,7 @@ func TestUnpackAheadIsGivenUp(t *testing.T) {
 	if err := s.Remove(c); err != nil {
 		t.Fatal(err)
 	}
-	u = s.UnpackAhead(t.Context(), c, dir, 1<<30)
+	u = s.UnpackAhead(t.Context(), c, dir, 1<<30, "")
 	if _, err := s.Receive(t.Context(), halting(data, closed()), c, 1<<30, nil, nil); err != nil {
 		t.Fatal(err)
 	}
@@ -294,7 +372,7 @@ func TestAttackLieUnpackedAhead(t *testing.T) {
 	} {
 		for _, in := range []string{"stream", "chunks"} {
 			s, dir, c := opened(t, 1<<30), filepath.Join(t.TempDir(), "dir"), Sum(data)
-			u := s.UnpackAhead(t.Context(), c, dir, 1<<30)
+			u := s.UnpackAhead(t.Context(), c, dir, 1<<30, "")
 			var from Source = &place{sized: int64(len(lie)), r: func(int64) io.Reader { return bytes.NewReader(lie) }}
 			if in == "chunks" {
 				from = Swarm{Shared: &origin{data: lie}, Fellows: []swarm.Supplier{&origin{data: lie}}}
@@ -346,7 +424,7 @@ func TestAttackArchiveInTheRest(t *testing.T) {
 	if _, err := s.Receive(t.Context(), p, c, 1<<30, nil, nil); !errors.Is(err, errCut) {
 		t.Fatal(err)
 	}
-	u := s.UnpackAhead(t.Context(), c, dir, 1<<30)
+	u := s.UnpackAhead(t.Context(), c, dir, 1<<30, "")
 	p.r = func(offset int64) io.Reader { return bytes.NewReader(data[offset:]) }
 	if _, err := s.Receive(t.Context(), p, c, 1<<30, nil, nil); err != nil || p.asked[1] != int64(len(first)) {
 		t.Fatalf("asked from %v, %v", p.asked, err)
@@ -365,7 +443,7 @@ func TestAttackFalseChunkUnpackedAhead(t *testing.T) {
 	t.Parallel()
 	data := packed(t)
 	s, dir, c := opened(t, 1<<30), filepath.Join(t.TempDir(), "dir"), Sum(data)
-	u := s.UnpackAhead(t.Context(), c, dir, 1<<30)
+	u := s.UnpackAhead(t.Context(), c, dir, 1<<30, "")
 	poisoned := &origin{data: data, part: func(_ context.Context, offset int64, into []byte) error {
 		if copy(into, data[offset:]); offset >= 3*mib {
 			clear(into)
@@ -396,7 +474,7 @@ func TestAttackBadArchiveAhead(t *testing.T) {
 		"cut short":        {packed(t)[:5*mib], 1 << 30, ErrArchive},
 	} {
 		s, dir, c := opened(t, 1<<30), filepath.Join(t.TempDir(), "dir"), Sum(test.data)
-		u := s.UnpackAhead(t.Context(), c, dir, test.max)
+		u := s.UnpackAhead(t.Context(), c, dir, test.max, "")
 		if _, err := s.Receive(t.Context(), halting(test.data, closed()), c, 1<<30, nil, nil); err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
@@ -408,7 +486,7 @@ func TestAttackBadArchiveAhead(t *testing.T) {
 	// The rest after the end of an archive is part of the blob, and not of the files.
 	data := append(packed(t), noise(mib)...)
 	s, dir, c := opened(t, 1<<30), filepath.Join(t.TempDir(), "dir"), Sum(data)
-	u := s.UnpackAhead(t.Context(), c, dir, 1<<30)
+	u := s.UnpackAhead(t.Context(), c, dir, 1<<30, "")
 	if _, err := s.Receive(t.Context(), halting(data, closed()), c, 1<<30, nil, nil); err != nil {
 		t.Fatal(err)
 	}

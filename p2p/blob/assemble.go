@@ -169,7 +169,7 @@ func (a *assembly) run(ctx context.Context, from Swarm) (err error) {
 		return err
 	}
 	defer s.arriving.announce(a.c, a.arrival)()
-	sum, end := s.ahead.Along(a.c, sha256.New())
+	sum, _, end := s.ahead.Along(a.c, nil, sha256.New())
 	defer func() { end(err) }()
 	a.sum = follow(f, l, sum)
 	a.tell()

@@ -6,7 +6,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/starling-network/starling/p2p/blob"
+	"github.com/starling-network/starling/p2p/blob/remove"
 )
 
 // envRemove has the test's own program remove a folder with few descriptors.
@@ -19,7 +19,7 @@ func TestAttackDeepFolder(t *testing.T) {
 		if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Cur: 32, Max: 32}); err != nil {
 			t.Fatal(err)
 		}
-		if err := blob.RemoveAll(dir); err != nil {
+		if err := remove.All(dir); err != nil {
 			t.Fatal(err)
 		}
 		return
@@ -34,6 +34,6 @@ func TestAttackDeepFolder(t *testing.T) {
 	}
 	if _, err := os.Lstat(dir); !os.IsNotExist(err) {
 		t.Errorf("it is still there: %v", err)
-		_ = blob.RemoveAll(dir)
+		_ = remove.All(dir)
 	}
 }

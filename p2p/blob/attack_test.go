@@ -15,6 +15,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/network"
 
 	"github.com/starling-network/starling/p2p/blob"
+	"github.com/starling-network/starling/p2p/blob/remove"
 	"github.com/starling-network/starling/p2p/p2ptest"
 	"github.com/starling-network/starling/p2p/stream"
 )
@@ -48,7 +49,7 @@ func TestAttackDeepArchive(t *testing.T) {
 	if err := blob.Unpack(t.Context(), bytes.NewReader(folders(t, strings.Repeat("a/", 128))), dir, plenty); err != nil {
 		t.Errorf("128 folders in each other: %v", err)
 	}
-	if err := blob.RemoveAll(dir); err != nil {
+	if err := remove.All(dir); err != nil {
 		t.Error(err)
 	}
 }
@@ -124,38 +125,6 @@ func chain(t *testing.T, dir string, depth int) {
 	at.Close()
 }
 
-func TestRemoveAll(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	if err := blob.RemoveAll(filepath.Join(dir, "missing")); err != nil {
-		t.Errorf("a missing one: %v", err)
-	}
-	keep := filepath.Join(dir, "keep")
-	for i := range 2 {
-		sub := filepath.Join(dir, "gone", fmt.Sprint(i))
-		for j := range 300 {
-			if err := errors.Join(os.MkdirAll(filepath.Join(sub, fmt.Sprint(j), "x"), 0o755), os.WriteFile(filepath.Join(sub, fmt.Sprint("f", j)), nil, 0o600)); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	if err := errors.Join(os.Mkdir(keep, 0o755), os.WriteFile(filepath.Join(keep, "file"), nil, 0o600), os.Symlink(keep, filepath.Join(dir, "gone", "0", "link"))); err != nil {
-		t.Fatal(err)
-	}
-	if err := blob.RemoveAll(filepath.Join(dir, "gone")); err != nil {
-		t.Fatal(err)
-	}
-	if left, err := os.ReadDir(dir); err != nil || len(left) != 1 {
-		t.Errorf("left are %v, %v", left, err)
-	}
-	if _, err := os.Stat(filepath.Join(keep, "file")); err != nil {
-		t.Errorf("what a link led to: %v", err)
-	}
-	if err := blob.RemoveAll(filepath.Join(keep, "file")); err != nil {
-		t.Errorf("a file: %v", err)
-	}
-}
-
 // A program's folders in each other are not followed without end when its output is stored.
 func TestAttackDeepOutput(t *testing.T) {
 	t.Parallel()
@@ -165,7 +134,7 @@ func TestAttackDeepOutput(t *testing.T) {
 	if _, err := s.PutTree(t.Context(), dir, plenty); !errors.Is(err, blob.ErrTree) || s.Used() != 0 {
 		t.Errorf("got %v, want ErrTree; %d bytes in use", err, s.Used())
 	}
-	if err := blob.RemoveAll(dir); err != nil {
+	if err := remove.All(dir); err != nil {
 		t.Error(err)
 	}
 }

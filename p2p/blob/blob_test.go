@@ -313,7 +313,7 @@ func TestUnpackRefuses(t *testing.T) {
 func ahead(t testing.TB, data []byte, dir string, max int64) (int64, error) {
 	t.Helper()
 	s, c := open(t, plenty), blob.Sum(data)
-	u := s.UnpackAhead(t.Context(), c, dir, max)
+	u := s.UnpackAhead(t.Context(), c, dir, max, "")
 	if _, err := s.Receive(t.Context(), sent(data), c, plenty, nil, nil); err != nil {
 		t.Fatal(err)
 	}

@@ -155,3 +155,10 @@ func (s *Store) List() (out []Stored, err error) {
 	})
 	return out, err
 }
+
+// Used is how many bytes of its allowance the store holds.
+func (s *Store) Used() int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.used
+}

@@ -28,6 +28,7 @@ import (
 	"github.com/multiformats/go-multihash"
 
 	"github.com/starling-network/starling/p2p/blob/pour"
+	"github.com/starling-network/starling/p2p/blob/remove"
 	"github.com/starling-network/starling/p2p/blob/tee"
 )
 
@@ -63,7 +64,7 @@ func OpenStore(dir string, maxBytes int64) (*Store, error) {
 	s := &Store{dir: dir, max: maxBytes, fetching: make(map[cid.Cid]chan struct{}), disk: free}
 	s.lists = lists{s: s, turn: make(chan struct{}, 1)}
 	s.holders.dir = s.path("holders")
-	if err := RemoveAll(s.path("tmp")); err != nil {
+	if err := remove.All(s.path("tmp")); err != nil {
 		return nil, fmt.Errorf("opening blob store: %w", err)
 	}
 	for _, sub := range []string{"blobs", "partial", "holders", "lists", "tmp"} {
@@ -225,13 +226,6 @@ func (s *Store) Remove(c cid.Cid) error {
 		return fmt.Errorf("removing blob: %w", err)
 	}
 	return nil
-}
-
-// Used is how many bytes of its allowance the store holds.
-func (s *Store) Used() int64 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.used
 }
 
 // reserve takes n bytes of the allowance. It returns ErrFull, or ErrDiskFull if the disk's free space is at its floor.

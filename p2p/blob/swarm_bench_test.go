@@ -24,6 +24,7 @@ import (
 
 	"github.com/starling-network/starling/p2p"
 	"github.com/starling-network/starling/p2p/blob"
+	"github.com/starling-network/starling/p2p/blob/remove"
 	"github.com/starling-network/starling/p2p/p2ptest"
 )
 
@@ -174,7 +175,7 @@ func BenchmarkSmallFiles(b *testing.B) {
 		}
 		took += time.Since(begun)
 		b.StopTimer()
-		if err := errors.Join(blob.RemoveAll(out), from.Remove(tree.CID), to.Remove(tree.CID)); err != nil {
+		if err := errors.Join(remove.All(out), from.Remove(tree.CID), to.Remove(tree.CID)); err != nil {
 			b.Fatal(err)
 		}
 		b.StartTimer()

@@ -27,11 +27,11 @@ func Fetch(
 	return err
 }
 
-// Receive reads the blob c, of at most max bytes, from a source into s, and notes its holders. If the blob is in s
-// already, nothing is transferred, no holder is added, and fresh is false. An interrupted transfer is resumed; two
-// transfers of one blob wait for each other. progress is optional; it is called with the bytes so far and in all, from
-// the goroutine of Receive. Errors: ErrNotFound, ErrTooLarge, ErrDigest, ErrFull, ErrDiskFull, ErrBadCID, those of
-// package stream, the source's, and the context's.
+// Receive reads the blob c, of at most max bytes, from a source into s, or where an Unpacking of a holder needs it
+// alone, and notes its holders. If the blob is in s already, nothing is transferred, no holder is added, and fresh is
+// false. An interrupted transfer is resumed; two transfers of one blob wait for each other. progress is optional; it is
+// called with the bytes so far and in all, from the goroutine of Receive. Errors: ErrNotFound, ErrTooLarge, ErrDigest,
+// ErrFull, ErrDiskFull, ErrBadCID, those of package stream, the source's, and the context's.
 func (s *Store) Receive(
 	ctx context.Context, from Source, c cid.Cid, max int64, holders []string, progress func(done, total int64),
 ) (fresh bool, err error) {
@@ -51,7 +51,7 @@ func (s *Store) Receive(
 				}
 			}
 			for _, h := range holders {
-				if err == nil {
+				if err == nil && s.Has(c) {
 					err = s.Bring(c, h)
 				}
 			}
@@ -190,17 +190,24 @@ func fetch(
 		a := &arrival{size: size, holders: holders, have: chunks.New(chunks.Count(size))}
 		defer s.arriving.announce(c, a)()
 	}
+	to := f
 	if have == 0 {
+		var alone bool
 		var end func(error)
-		sum, end = s.ahead.Along(c, sum)
+		sum, alone, end = s.ahead.Along(c, holders, sum)
 		defer func() { end(err) }()
+		if alone {
+			to = nil
+		}
 	}
 	in := &incoming{ctx: ctx, s: s, from: body, have: have, size: size, max: max, progress: report}
-	total, err := in.receive(f, sum)
+	total, err := in.receive(to, sum)
 	switch {
 	case err == nil && sumOf(sum) != c:
 		err = errors.Join(ErrDigest, os.Remove(path))
 	case errors.Is(err, ErrTooLarge):
+		err = errors.Join(err, os.Remove(path))
+	case to == nil:
 		err = errors.Join(err, os.Remove(path))
 	case err == nil:
 		if err = f.Sync(); err == nil {
@@ -243,7 +250,7 @@ type incoming struct {
 }
 
 // receive appends the body to f and sum, and returns the length of the whole. Room for a body of unknown size is
-// reserved as it comes.
+// reserved as it comes. Without f, only sum has the body.
 func (in *incoming) receive(f *os.File, sum hash.Hash) (total int64, err error) {
 	told := func(done int64) {
 		if in.progress != nil {
@@ -254,13 +261,15 @@ func (in *incoming) receive(f *os.File, sum hash.Hash) (total int64, err error) 
 	if in.size < 0 {
 		end, length = in.max+1, 0
 	}
-	known := max(in.size, in.have)
-	if err := in.s.reserve(known); err != nil {
-		return 0, err
-	}
-	in.reserved = known
 	body := io.LimitReader(in.from, end-in.have)
-	if in.size < 0 {
+	if f != nil {
+		known := max(in.size, in.have)
+		if err := in.s.reserve(known); err != nil {
+			return 0, err
+		}
+		in.reserved = known
+	}
+	if in.size < 0 && f != nil {
 		body = &reserving{ctx: in.ctx, s: in.s, r: body, n: &in.reserved}
 	} else {
 		body = &roomy{s: in.s, r: body}

@@ -20,6 +20,7 @@ import (
 
 	"github.com/starling-network/starling/p2p/blob/entries"
 	"github.com/starling-network/starling/p2p/blob/pour"
+	"github.com/starling-network/starling/p2p/blob/remove"
 )
 
 const (
@@ -247,11 +248,13 @@ func (s *Store) Unpack(ctx context.Context, c cid.Cid, dir string, maxBytes int6
 	return n, nil
 }
 
-// UnpackAhead is Unpack of an archive that the caller brings into the store next. The caller calls Finish after that,
-// and Close in the end. A transfer that begins at the first byte is unpacked while it runs, for one caller at a time.
-// Before Finish returns, the content of dir is not to be used.
-func (s *Store) UnpackAhead(ctx context.Context, c cid.Cid, dir string, maxBytes int64) *Unpacking {
-	u := &Unpacking{s: s, ctx: ctx, c: c, dir: dir, max: maxBytes, from: s.ahead.Open(c), done: make(chan struct{})}
+// UnpackAhead is Unpack of an archive that the caller receives next. The caller calls Finish after that, and Close in
+// the end. A transfer that begins at the first byte is unpacked while it runs, for one caller at a time. alone is the
+// holder of an archive that nothing else needs, or "": such a transfer for this holder does not store it. Before Finish
+// returns, the content of dir is not to be used.
+func (s *Store) UnpackAhead(ctx context.Context, c cid.Cid, dir string, maxBytes int64, alone string) *Unpacking {
+	u := &Unpacking{s: s, ctx: ctx, c: c, dir: dir, max: maxBytes, from: s.ahead.Open(c, alone),
+		done: make(chan struct{})}
 	go u.run()
 	return u
 }
@@ -286,7 +289,7 @@ func unpackInto(ctx context.Context, r io.Reader, dir string, maxBytes int64) (i
 		_, err = io.Copy(io.Discard, r) // an archive may end before its blob: the end of the blob is its digest
 	}
 	if err != nil {
-		return 0, errors.Join(err, removeContents(root))
+		return 0, errors.Join(err, remove.Contents(root))
 	}
 	return maxBytes - room.left, nil
 }

@@ -31,7 +31,7 @@ import (
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/node/runtime"
 	"github.com/starling-network/starling/node/runtime/volume"
-	"github.com/starling-network/starling/p2p/blob"
+	"github.com/starling-network/starling/p2p/blob/remove"
 )
 
 // Name is the name of the runtime.
@@ -98,7 +98,7 @@ func (r *Runtime) Start(ctx context.Context, s runtime.Spec) (runtime.Handle, er
 		err = r.all.Add(s.Dir, s.ID, e, func() {})
 	}
 	if err != nil {
-		return h, errors.Join(err, volume.Release(s.Dir), blob.RemoveAll(s.Dir))
+		return h, errors.Join(err, volume.Release(s.Dir), remove.All(s.Dir))
 	}
 	return h, nil
 }
@@ -193,7 +193,7 @@ func (r *Runtime) end(ctx context.Context, e *execution) error {
 func Remove(dir string) error {
 	err := volume.Release(dir)
 	if err == nil {
-		err = blob.RemoveAll(filepath.Join(dir, dataDir))
+		err = remove.All(filepath.Join(dir, dataDir))
 	}
 	if err == nil {
 		err = os.Remove(filepath.Join(dir, imageFile))
@@ -214,7 +214,7 @@ func (r *Runtime) Destroy(ctx context.Context, h runtime.Handle) error {
 		err = nil // of an earlier process
 	}
 	if err == nil {
-		err = errors.Join(Remove(h.Dir), blob.RemoveAll(h.Dir))
+		err = errors.Join(Remove(h.Dir), remove.All(h.Dir))
 	}
 	if err == nil {
 		r.all.Remove(h.Dir)

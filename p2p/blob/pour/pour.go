@@ -30,14 +30,14 @@ type part struct {
 
 // Copy copies src to f from offset off on, and to sum, reading, hashing and writing at the same time. size is the
 // length the file will have, 0 if not known. It returns the bytes of src in the file, also with an error of src or the
-// disk. The end of src is not an error, and errors of sum are ignored. done is optional; it is called with the length
-// so far from this goroutine.
+// disk. Without f, only sum has the bytes. The end of src is not an error, and errors of sum are ignored. done is
+// optional; it is called with the length so far from this goroutine.
 func Copy(
 	f *os.File, off int64, sum io.Writer, src io.Reader, size int64, done func(length int64),
 ) (written int64, err error) {
 	w := &writer{f: f, off: off}
 	buffer, allocate := small, aligned
-	if size-off >= Direct && off%Align == 0 {
+	if f != nil && size-off >= Direct && off%Align == 0 {
 		if w.direct = openDirect(f); w.direct != nil {
 			var release func()
 			buffer = large
@@ -145,6 +145,10 @@ func (w *writer) write(b []byte) {
 
 func (w *writer) put(f *os.File, b []byte) {
 	if w.err != nil || len(b) == 0 {
+		return
+	}
+	if f == nil {
+		w.off += int64(len(b))
 		return
 	}
 	n, err := f.WriteAt(b, w.off)

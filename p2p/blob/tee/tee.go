@@ -6,6 +6,7 @@ import (
 	"errors"
 	"hash"
 	"io"
+	"slices"
 	"sync"
 
 	"github.com/ipfs/go-cid"
@@ -20,14 +21,16 @@ type Table struct{ waiting sync.Map }
 // Reader reads a blob while it comes. A transfer waits for its reader, which holds nothing in memory.
 type Reader struct {
 	*io.PipeReader
-	w *io.PipeWriter
-	t *Table
-	c cid.Cid
+	w     *io.PipeWriter
+	t     *Table
+	c     cid.Cid
+	alone string
 }
 
 // Open returns a reader of the next transfer of a blob. If there is such a reader already, the new one has no bytes.
-func (t *Table) Open(c cid.Cid) *Reader {
-	r := &Reader{t: t, c: c}
+// alone is the holder of the blob if nobody else needs it.
+func (t *Table) Open(c cid.Cid, alone string) *Reader {
+	r := &Reader{t: t, c: c, alone: alone}
 	r.PipeReader, r.w = io.Pipe()
 	t.waiting.LoadOrStore(c, r)
 	return r
@@ -40,14 +43,15 @@ func (r *Reader) End() {
 }
 
 // Along returns a hash for a transfer of a blob from its first byte on, which has a waiting reader read all bytes too.
-// Without one it is sum. end is called with the error of the transfer.
-func (t *Table) Along(c cid.Cid, sum hash.Hash) (_ hash.Hash, end func(error)) {
-	r, ok := t.waiting.LoadAndDelete(c)
+// Without one it is sum. alone means that the transfer is for one of the holders, and the reader needs the blob alone.
+// end is called with the error of the transfer.
+func (t *Table) Along(c cid.Cid, holders []string, sum hash.Hash) (_ hash.Hash, alone bool, end func(error)) {
+	found, ok := t.waiting.LoadAndDelete(c)
 	if !ok {
-		return sum, func(error) {}
+		return sum, false, func(error) {}
 	}
-	w := r.(*Reader).w
-	return teed{sum, w}, func(err error) { _ = w.CloseWithError(err) }
+	r := found.(*Reader)
+	return teed{sum, r.w}, slices.Contains(holders, r.alone), func(err error) { _ = r.w.CloseWithError(err) }
 }
 
 // teed is a hash that writes to a pipe too, until its reader is closed.

@@ -29,10 +29,10 @@ func TestReader(t *testing.T) {
 	want := sha256.Sum256(data)
 	lost := errors.New("lost")
 	for _, failed := range []error{nil, lost} {
-		r := table.Open(name(t, "a"))
-		second := table.Open(name(t, "a"))
-		sum, end := table.Along(name(t, "a"), sha256.New())
-		other, none := table.Along(name(t, "a"), sha256.New())
+		r := table.Open(name(t, "a"), "")
+		second := table.Open(name(t, "a"), "")
+		sum, _, end := table.Along(name(t, "a"), nil, sha256.New())
+		other, _, none := table.Along(name(t, "a"), nil, sha256.New())
 		_, taken := other.(teed)
 		if none(nil); taken {
 			t.Error("two transfers have the same reader")
@@ -62,18 +62,18 @@ func TestReader(t *testing.T) {
 func TestReaderThatIsGone(t *testing.T) {
 	t.Parallel()
 	var table Table
-	r := table.Open(name(t, "a"))
+	r := table.Open(name(t, "a"), "")
 	r.End()
-	sum, end := table.Along(name(t, "a"), sha256.New())
+	sum, _, end := table.Along(name(t, "a"), nil, sha256.New())
 	if _, ok := sum.(teed); ok {
 		t.Error("a reader that was ended waits")
 	}
 	end(nil)
-	r = table.Open(name(t, "a"))
+	r = table.Open(name(t, "a"), "")
 	if err := r.Close(); err != nil {
 		t.Fatal(err)
 	}
-	sum, end = table.Along(name(t, "a"), sha256.New())
+	sum, _, end = table.Along(name(t, "a"), nil, sha256.New())
 	defer end(nil)
 	if n, err := sum.Write(make([]byte, 100)); n != 100 || err != nil {
 		t.Errorf("hashed %d bytes, %v", n, err)

@@ -14,7 +14,6 @@ import (
 	"github.com/starling-network/starling/node/buyer/record"
 	"github.com/starling-network/starling/node/files/s3"
 	"github.com/starling-network/starling/node/files/s3/objects"
-	"github.com/starling-network/starling/p2p/blob"
 )
 
 // inBucket reports whether outputs go to S3.
@@ -56,7 +55,7 @@ func save(a *cli.App, ctx context.Context, c *api.Client, j record.Job, rank int
 		return nil, fmt.Errorf("making a temporary directory: %w", err)
 	}
 	saved, err := upload(a, ctx, c, j, rank, n, s, dir)
-	return saved, errors.Join(err, blob.RemoveAll(dir))
+	return saved, errors.Join(err, os.RemoveAll(dir))
 }
 
 // upload writes the outputs of one rank or all to a folder in S3, by way of a temporary directory.

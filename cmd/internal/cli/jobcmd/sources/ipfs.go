@@ -13,6 +13,7 @@ import (
 	"github.com/starling-network/starling/node/files/web"
 	"github.com/starling-network/starling/node/job"
 	"github.com/starling-network/starling/p2p/blob"
+	"github.com/starling-network/starling/p2p/blob/remove"
 	"github.com/starling-network/starling/p2p/stream"
 )
 
@@ -97,7 +98,7 @@ func (r resolver) directory(ctx context.Context, source string, found ipfs.Found
 	if err != nil {
 		return b, fmt.Errorf("making a temporary directory: %w", err)
 	}
-	defer func() { err = errors.Join(err, blob.RemoveAll(dir)) }()
+	defer func() { err = errors.Join(err, remove.All(dir)) }()
 	p.Status("reading %s", source)
 	size, err := found.Save(ctx, dir, api.MaxBlob)
 	if err != nil {

@@ -1,4 +1,5 @@
-package blob
+// Package remove removes directories that a hostile program filled.
+package remove
 
 import (
 	"errors"
@@ -11,10 +12,10 @@ import (
 	"syscall"
 )
 
-// RemoveAll removes dir and its content, even if that is hostile. A missing dir is not an error. os.RemoveAll holds a
-// descriptor for each level and stops at a directory without permissions. RemoveAll moves every non-empty directory up
-// beneath dir, empties it there, and holds at most three descriptors. A later call finishes an interrupted one.
-func RemoveAll(dir string) error {
+// All removes dir and its content. A missing dir is not an error. os.RemoveAll holds a descriptor for each level and
+// stops at a directory without permissions. All moves every non-empty directory up beneath dir, empties it there, and
+// holds at most three descriptors. A later call finishes an interrupted one.
+func All(dir string) error {
 	err := os.Remove(dir)
 	if err == nil || errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -23,27 +24,27 @@ func RemoveAll(dir string) error {
 		return err
 	}
 	_ = os.Chmod(dir, 0o700)
-	if err := empty(dir); err != nil {
+	if err := Empty(dir); err != nil {
 		return err
 	}
 	return os.Remove(dir)
 }
 
-// empty removes the content of dir, even if that is hostile.
-func empty(dir string) error {
+// Empty removes the content of dir.
+func Empty(dir string) error {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return err
 	}
-	err = removeContents(root)
+	err = Contents(root)
 	if err = errors.Join(err, root.Close()); err != nil {
 		return fmt.Errorf("emptying %s: %w", filepath.Base(dir), err)
 	}
 	return nil
 }
 
-// removeContents empties root.
-func removeContents(root *os.Root) error {
+// Contents removes the content of root.
+func Contents(root *os.Root) error {
 	// A program that filled root could not know these names, so they are never in use.
 	up := remover{root: root, prefix: fmt.Sprintf("rm-%016x-", rand.Uint64())}
 	for {
