@@ -140,11 +140,11 @@ func (w *world) Forward(ctx context.Context, port uint16) (live.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer ln.Close()
 	w.running.Add(1)
 	go func() {
 		defer w.running.Add(-1)
 		c, err := ln.Accept()
+		_ = ln.Close() // not before: it would reset a connection that waits to be accepted
 		if err != nil {
 			return
 		}
@@ -153,6 +153,7 @@ func (w *world) Forward(ctx context.Context, port uint16) (live.Conn, error) {
 	}()
 	c, err := net.Dial("tcp", ln.Addr().String())
 	if err != nil {
+		_ = ln.Close()
 		return nil, err
 	}
 	context.AfterFunc(ctx, func() { _ = c.Close() })
