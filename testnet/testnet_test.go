@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -233,17 +234,24 @@ func TestEscrowNetwork(t *testing.T) {
 		t.Fatal(err)
 	}
 	j := end(t, c, submit(t, c, 3, token).ID)
-	if j.State != record.Succeeded || j.Paid+j.Held != j.Owed || j.Owed == 0 || len(j.Transactions) != 1 || len(j.Escrows) != 1 {
+	if j.State != record.Succeeded || j.Paid+j.Held != j.Owed || j.Owed == 0 || len(j.Transactions) != 1 || len(j.Escrows) == 0 {
 		t.Fatalf("%s: owed %d, paid %d in %v; %+v", j.Summary(), j.Owed, j.Paid, j.Transactions, j.Escrows)
 	}
-	for ctx, e := t.Context(), j.Escrows[0]; !e.Closed; e = j.Escrows[0] { // the test's own time limit ends it
-		if j, err = api.GetJob.Call(ctx, c, api.ByID{ID: j.ID}); err != nil {
+	open := func(e record.Escrow) bool { return !e.Closed }
+	for slices.ContainsFunc(j.Escrows, open) { // the test's own time limit ends it
+		if j, err = api.GetJob.Call(t.Context(), c, api.ByID{ID: j.ID}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(100 * time.Millisecond)
 	}
-	if e := j.Escrows[0]; e.Paid != j.Paid || e.Refunded != e.Deposited-e.Paid || e.Fees == 0 {
-		t.Errorf("the job paid %d, its escrow %+v", j.Paid, e)
+	var paid market.Amount
+	for _, e := range j.Escrows { // one, or more if a busy machine lost a rank
+		if paid += e.Paid; e.Refunded != e.Deposited-e.Paid || e.Fees == 0 {
+			t.Errorf("escrow %+v", e)
+		}
+	}
+	if paid != j.Paid {
+		t.Errorf("the job paid %d, its escrows %d: %+v", j.Paid, paid, j.Escrows)
 	}
 	var claimed market.Amount
 	for _, p := range n.Providers() {
