@@ -85,11 +85,17 @@ func (v leases) reserveEvent(ctx context.Context, from peer.ID, r *marketpb.Rese
 	}
 	var backing *lease.Backing
 	if !v.holds(market.HoldID(r.Hold), o.Peer()) { // holds are answered even if the operator has paused meanwhile
-		if no := v.p.quotes.admits(ctx, o, time.Now()); no != nil {
+		now := time.Now()
+		if no := v.p.quotes.admits(ctx, o, now); no != nil {
 			return nil, refusal(no)
 		}
-		if backing, err = v.p.quotes.secured(ctx, o, true); err != nil {
-			return nil, refusal(err)
+		if slot, err := v.p.cfg.Slots.Now(now); err == nil {
+			_, backing = v.p.quotes.recent(lease.Now{Time: now, Slot: slot}, o)
+		}
+		if backing == nil {
+			if backing, err = v.p.quotes.backing(ctx, o, true); err != nil {
+				return nil, refusal(err)
+			}
 		}
 		if r.Image != "" {
 			if err := v.p.cfg.Policy.AllowImage(r.Image); err != nil {

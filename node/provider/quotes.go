@@ -81,13 +81,9 @@ func (q *quotes) quote(ctx context.Context, o market.Order, direct bool) (quote,
 	if _, no := p.ledger.Book().Quote(at, o, nil); no != nil {
 		return nil, nil, no
 	}
-	backing, err := q.secured(ctx, o, direct)
+	can, backing, err := q.backed(ctx, at, o, direct)
 	if err != nil {
 		return nil, nil, err
-	}
-	can, no := p.ledger.Book().Quote(at, o, backing)
-	if no != nil {
-		return nil, nil, no
 	}
 	if id, err := p2p.PeerIDFromKey(o.Peer()); backing != nil && err == nil {
 		p.cfg.Host.Fund(id)
@@ -107,18 +103,35 @@ func (q *quotes) quote(ctx context.Context, o market.Order, direct bool) (quote,
 	return quote, current.Envelope, err
 }
 
-// secured returns the security behind an order: of a buyer that paid here, as it was within the last minute if that is
-// enough for a lease, and otherwise as the chain has it now.
-func (q *quotes) secured(ctx context.Context, o market.Order, direct bool) (*lease.Backing, error) {
-	if recent := q.p.pay.Recent(o); recent != nil {
-		now := time.Now()
-		if slot, err := q.p.cfg.Slots.Now(now); err == nil {
-			if _, no := q.p.ledger.Book().Quote(lease.Now{Time: now, Slot: slot}, o, recent); no == nil {
-				return recent, nil
-			}
-		}
+// backed returns the offer to an order with the security behind it.
+func (q *quotes) backed(
+	ctx context.Context, at lease.Now, o market.Order, direct bool,
+) (can lease.Quoted, backing *lease.Backing, err error) {
+	if can, backing = q.recent(at, o); backing != nil {
+		return can, backing, nil
 	}
-	return q.backing(ctx, o, direct)
+	if backing, err = q.backing(ctx, o, direct); err != nil {
+		return can, nil, err
+	}
+	can, no := q.p.ledger.Book().Quote(at, o, backing)
+	if no != nil {
+		return can, nil, no
+	}
+	return can, backing, nil
+}
+
+// recent returns the offer to an order of a buyer that paid here, with its security of the last minute. The security is
+// nil if none is known, or if it is not enough for a lease.
+func (q *quotes) recent(at lease.Now, o market.Order) (lease.Quoted, *lease.Backing) {
+	backing := q.p.pay.Recent(o)
+	if backing == nil {
+		return lease.Quoted{}, nil
+	}
+	can, no := q.p.ledger.Book().Quote(at, o, backing)
+	if no != nil {
+		return lease.Quoted{}, nil
+	}
+	return can, backing
 }
 
 // backing returns the security behind an order: nil on a free network, which requires only membership.

@@ -117,10 +117,9 @@ func (r *Room) Restore(ctx context.Context, id string) error {
 	if err != nil {
 		return fmt.Errorf("reading the key of the copies: %w", err)
 	}
-	k = k.Clone()
 	r.look(&k) // a provider may be new
-	lies, err := archiver{r}.bring(ctx, k, string(key), missing)
-	if lies > 0 && at == record.KeptOpen {
+	changed, err := archiver{r}.bring(ctx, k, string(key), missing)
+	if changed && at == record.KeptOpen {
 		err = errors.Join(err, r.write(ctx, j.ID, k))
 	}
 	if err != nil {
@@ -130,24 +129,24 @@ func (r *Room) Restore(ctx context.Context, id string) error {
 }
 
 // bring stores the missing outputs from the pack, which comes from a keeper if it is not here. It marks false copies as
-// lost, and returns their number.
+// lost, and reports whether there were any.
 func (r archiver) bring(
 	ctx context.Context, k record.Kept, key string, missing map[string]record.Blob,
-) (lies int, err error) {
+) (changed bool, err error) {
 	ok, err := r.here(k.Pack.CID)
 	if err == nil && !ok {
-		lies, err = r.fetch(ctx, k)
+		changed, err = r.fetch(ctx, k)
 	}
 	if err != nil {
-		return lies, err
+		return changed, err
 	}
 	if err := r.unpack(ctx, k.Pack.CID, key, missing); err != nil {
-		return lies, fmt.Errorf("unpacking the copy: %w", err)
+		return changed, fmt.Errorf("unpacking the copy: %w", err)
 	}
 	if c, err := blob.Parse(k.Pack.CID); err == nil {
 		r.cfg.Files.Drop(c)
 	}
-	return lies, nil
+	return changed, nil
 }
 
 // missing returns the outputs of a job that are not here.
@@ -171,11 +170,11 @@ func (r archiver) unstored(all map[string]record.Blob) error {
 }
 
 // fetch brings the pack here from the first provider that sends it. A provider that sends other bytes, too many or none
-// is left out. It marks copies with other bytes or too many as lost, and returns their number.
-func (r *Room) fetch(ctx context.Context, k record.Kept) (lies int, err error) {
+// is left out. It marks copies with other bytes or too many as lost, and reports whether there were any.
+func (r *Room) fetch(ctx context.Context, k record.Kept) (changed bool, err error) {
 	c, err := blob.Parse(k.Pack.CID)
 	if err != nil {
-		return 0, err
+		return false, err
 	}
 	errs := []error{record.ErrNoKeeper}
 	for i := range k.Copies {
@@ -188,19 +187,18 @@ func (r *Room) fetch(ctx context.Context, k record.Kept) (lies int, err error) {
 			err = r.ask(ctx, id, c, k.Pack.Size)
 		}
 		if err == nil {
-			return lies, nil
+			return changed, nil
 		}
 		if ctx.Err() != nil {
-			return lies, ctx.Err()
+			return changed, ctx.Err()
 		}
 		if errors.Is(err, blob.ErrDigest) || errors.Is(err, blob.ErrTooLarge) {
-			of.Lost, of.Stop = lostFalse, true
-			lies++
+			of.Lost, of.Stop, changed = lostFalse, true, true
 		}
 		r.cfg.Log.Warn("a provider did not send its copy of a job's outputs", "provider", of.Provider, "err", err)
 		errs = append(errs, fmt.Errorf("provider %s: %w", of.Provider.Short(), err))
 	}
-	return lies, errors.Join(errs...)
+	return changed, errors.Join(errs...)
 }
 
 // ask fetches the pack from one provider, within the time that a slow connection needs.

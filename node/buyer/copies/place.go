@@ -191,8 +191,8 @@ func (r *Room) obtain(ctx context.Context, id string, k record.Kept) (bool, erro
 	if ok, err := r.here(k.Pack.CID); ok || err != nil {
 		return ok, err
 	}
-	lies, err := r.fetch(ctx, k)
-	if lies > 0 {
+	changed, err := r.fetch(ctx, k)
+	if changed {
 		if err := r.write(ctx, id, k); err != nil {
 			return false, err
 		}
