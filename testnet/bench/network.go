@@ -78,18 +78,14 @@ func (b *bench) rest(ctx context.Context) error {
 	if err := b.stage("starts", func() error { return b.starts(ctx) }); err != nil {
 		return fmt.Errorf("starts: %w", err)
 	}
-	if err := b.calm(ctx, 0); err != nil {
+	if err := b.calm(ctx); err != nil {
 		return err
 	}
 	return b.stage("idle", func() error { return b.idle(ctx) })
 }
 
-// mostUnsettled is the number of unsettled jobs allowed during the measurement of an order. The local chain is one
-// process, and is slow under many requests.
-const mostUnsettled = 4
-
-// calm waits until at most most jobs are unsettled.
-func (b *bench) calm(ctx context.Context, most int) error {
+// calm waits until every job is settled.
+func (b *bench) calm(ctx context.Context) error {
 	for {
 		for _, id := range slices.Clone(b.unsettled) {
 			j, err := api.GetJob.Call(ctx, b.client, api.ByID{ID: id})
@@ -103,7 +99,7 @@ func (b *bench) calm(ctx context.Context, most int) error {
 				b.unsettled = slices.DeleteFunc(b.unsettled, func(other string) bool { return other == id })
 			}
 		}
-		if len(b.unsettled) <= most {
+		if len(b.unsettled) == 0 {
 			return nil
 		}
 		if err := sleep(ctx, 100*time.Millisecond); err != nil {

@@ -63,15 +63,14 @@ func (b *bench) starts(ctx context.Context) error {
 }
 
 // startsOf alternates between a job and the bare runtime, so that both run under the same load: each begins when all
-// earlier jobs are settled. The settlement of a job takes the processors for seconds: most of that is the local chain,
-// which executes a transaction once more for each of its instructions, to profile them.
+// earlier jobs are settled, as those of orders do.
 func (b *bench) startsOf(
 	ctx context.Context, name string, spec job.Job, bare func(context.Context) (time.Duration, error),
 ) (StartReport, error) {
 	var submitted, ordered, leased, started, first, alone []float64
 	again := 0
 	for n := 0; len(submitted) < benchStarts && n < 5*benchStarts; n++ {
-		if err := b.calm(ctx, 0); err != nil {
+		if err := b.calm(ctx); err != nil {
 			return StartReport{}, err
 		}
 		a, err := bare(ctx)
