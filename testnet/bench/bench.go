@@ -48,7 +48,7 @@ const (
 	benchGang  = 5                // leases of each of those
 	benchQuiet = 10 * time.Second // idle time before the measurement of idle peers
 	benchIdle  = 30 * time.Second // length of that measurement
-	benchTime  = 25 * time.Minute
+	benchTime  = 40 * time.Minute
 )
 
 // endsAtOnce is a WASI program: a memory of one page and a start function that returns.
