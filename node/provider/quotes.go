@@ -149,11 +149,12 @@ func (q *quotes) handleAsk(ctx context.Context, from peer.ID, req *marketpb.AskR
 	if err != nil {
 		return nil, err
 	}
+	q.quoted.Add(o.ID, time.Now().Add(quoteValidity)) // before, because the gossiped copy may come meanwhile
 	quote, offer, err := q.quote(ctx, o, true)
 	if err != nil {
+		q.quoted.Remove(o.ID)
 		return nil, refusal(err)
 	}
-	q.quoted.Add(o.ID, time.Now().Add(quoteValidity))
 	return &marketpb.AskReply{Quote: quote, Offer: offer}, nil
 }
 

@@ -2,9 +2,6 @@ package exchange
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"slices"
 	"sync"
 	"time"
 
@@ -13,7 +10,6 @@ import (
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/match"
 	"github.com/starling-network/starling/market/sign"
-	"github.com/starling-network/starling/node/buyer/book"
 	"github.com/starling-network/starling/node/buyer/trace"
 )
 
@@ -49,12 +45,11 @@ type Silence struct{}
 // Add drops the steps.
 func (Silence) Add(...trace.Step) {}
 
-// Ask has the options of Collect. Gossip is always a route.
+// Ask has the options of Collect.
 type Ask struct {
 	Direct  bool     // also send the order to known providers
 	Spread  bool     // one rank for each provider
 	Cluster bool     // leave out providers that do not join clusters
-	Again   bool     // the order was gossiped before, and is forwarded once
 	Have    []Quoted // quotes for it that were collected before and count; their providers are not asked
 	// Need is the number of leases that need quotes; 0 means all of the order's. Skip has providers that do not receive
 	// the order.
@@ -223,7 +218,8 @@ func (a *auction) refusals() []match.Refusal {
 
 // Collect publishes an order on its class's topic, sends it to the best known providers directly, and returns the
 // quotes as soon as there are enough, or when the window ends. Without enough, quotes count until all requests have
-// returned, which on a busy machine may be long after the window.
+// returned, which on a busy machine may be long after the window. An order that all peers of its class receive directly
+// is published only if their answers are not enough in time. An order is published once, however often it is collected.
 func (x *Exchange) Collect(ctx context.Context, t Trace, o market.Order, envelope []byte, ask Ask) Collected {
 	a := x.newAuction(t, o, ask)
 	x.mu.Lock()
@@ -252,145 +248,4 @@ func (x *Exchange) Collect(ctx context.Context, t Trace, o market.Order, envelop
 		requests.Wait()
 	}
 	return Collected{Quotes: a.all(), Declined: a.refusals(), auction: a}
-}
-
-// request begins to publish the order and to send it to providers, until ctx ends.
-func (a *auction) request(ctx context.Context, wg *sync.WaitGroup, envelope []byte) {
-	x, t, o := a.x, a.trace, a.order
-	t.Add(trace.Step{At: a.start, Kind: trace.Ordered,
-		Detail: fmt.Sprintf("order %s for %d × %d units of %s, at most %s per unit-hour",
-			o.ID.Short(), o.Count, o.UnitsPer, o.Class, x.cfg.Genesis.FormatAmount(market.Amount(o.Ceiling)))})
-	publish := func() { // it may first have to find neighbours to gossip with
-		n, err := x.cfg.Network.Publish(ctx, o, envelope)
-		if err == nil && n == 0 {
-			err = errors.New("no neighbour has joined the topic yet")
-		}
-		if err != nil {
-			t.Add(trace.Step{At: time.Now(), Kind: trace.Ordered, Detail: "not gossiped: " + err.Error()})
-		}
-	}
-	if !a.ask.Again && len(a.ask.Only) == 0 {
-		wg.Go(publish)
-	}
-	if len(a.ask.Only) > 0 {
-		wg.Go(func() { a.askOnly(ctx, envelope) })
-	} else if a.ask.Direct {
-		wg.Go(func() { x.askKnown(ctx, a, envelope) })
-	}
-}
-
-// askKnown sends the order to the best known providers, in parallel, and searches the DHT for more.
-func (x *Exchange) askKnown(ctx context.Context, a *auction, envelope []byte) {
-	var wg sync.WaitGroup
-	defer wg.Wait()
-	ask := func(batch []book.Known) {
-		for _, k := range batch {
-			if a.mayAsk(k.Offer) {
-				wg.Go(func() {
-					x.proveFor(a, k.Offer)
-					x.askOne(ctx, a, k, envelope)
-				})
-			}
-		}
-	}
-	known := x.best(a)
-	ask(known)
-	fresh, now := 0, time.Now()
-	for _, k := range known {
-		if k.Fresh(now) {
-			fresh++
-		}
-	}
-	// A look-up in the DHT costs many peers a message each. It is left out if enough of the providers that answered
-	// lately answer this order, too; newcomers receive it over gossip.
-	if fresh >= freshFactor*int(a.order.Count) {
-		t := time.NewTimer(findAfter)
-		defer t.Stop()
-		select {
-		case <-ctx.Done():
-			return
-		case <-t.C:
-		}
-	}
-	fctx, cancel := context.WithTimeout(ctx, FindTimeout*time.Duration(1+a.order.Count/maxAsked))
-	defer cancel()
-	if x.Find(fctx, a.order.Class, a.order.Regions, a.order.Count) > 0 {
-		ask(x.best(a))
-	}
-}
-
-// askOnly sends the order to the only providers that are wanted, in parallel.
-func (a *auction) askOnly(ctx context.Context, envelope []byte) {
-	x := a.x
-	var wg sync.WaitGroup
-	defer wg.Wait()
-	known := map[sign.Key]book.Known{}
-	for _, k := range x.Book.Class(a.order.Class, time.Now()) {
-		known[k.Offer.Provider] = k
-	}
-	for _, p := range a.ask.Only {
-		k, ok := known[p]
-		if !ok {
-			k.Offer.Provider = p // its addresses may be known without an offer
-		}
-		if why, no := x.Blocked(p); no {
-			a.refuse(match.Refusal{Provider: p, Reason: market.ReasonUnwanted, Detail: why})
-		} else if a.mayAsk(k.Offer) {
-			wg.Go(func() { x.askOne(ctx, a, k, envelope) })
-		}
-	}
-}
-
-// mayAsk reports whether to send the order to the provider of an offer directly, at most once.
-func (a *auction) mayAsk(o market.Offer) bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.ask.Cluster && o.NoClusters || !a.asked[o.Provider].IsZero() || a.ask.Skip[o.Provider] ||
-		len(a.asked) >= a.x.cfg.MaxAsked+3*int(a.order.Count) {
-		return false
-	}
-	a.asked[o.Provider] = time.Now()
-	return true
-}
-
-// best ranks the known offers that could fit the auction's order.
-func (x *Exchange) best(a *auction) []book.Known {
-	o, now := a.order, time.Now()
-	all := x.Book.Class(o.Class, now)
-	type lot struct {
-		provider sign.Key
-		class    market.Class
-	}
-	lotOf := func(o *market.Offer) lot { return lot{o.Provider, o.Class} }
-	byLot := make(map[lot]book.Known, len(all))
-	candidates := make([]match.Candidate, 0, len(all))
-	for _, k := range all {
-		if k.Offer.Provider == x.cfg.Self || len(a.ask.Only) > 0 && !slices.Contains(a.ask.Only, k.Offer.Provider) {
-			continue
-		}
-		if why, no := x.Blocked(k.Offer.Provider); no {
-			a.refuse(match.Refusal{Provider: k.Offer.Provider, Reason: market.ReasonUnwanted, Detail: why})
-			continue
-		}
-		byLot[lotOf(&k.Offer)] = k
-		candidates = append(candidates, x.toAsk(k))
-	}
-	res := match.Rank(o, candidates, now, x.cfg.Weights)
-	a.refuse(res.Refused...)
-	// The number of free units may be outdated in an offer: full providers receive the order too, after the others.
-	full := slices.DeleteFunc(candidates, func(c match.Candidate) bool {
-		proven := c.Shown.Units >= o.UnitsPer || c.Offer.Proof.IsZero() || !x.picky(o)
-		return c.Offer.Units >= o.UnitsPer && proven
-	})
-	for i := range full {
-		full[i].Offer.Units = full[i].Offer.Total
-		if !full[i].Offer.Proof.IsZero() {
-			full[i].Shown.Units = full[i].Offer.Total
-		}
-	}
-	out := make([]book.Known, 0, len(candidates))
-	for _, s := range slices.Concat(res.Ranked, match.Rank(o, full, now, x.cfg.Weights).Ranked) {
-		out = append(out, byLot[lotOf(&s.Candidate.Offer)])
-	}
-	return out
 }

@@ -1,5 +1,5 @@
-// Package exchange is the buyer's side of the market: it publishes an order, sends it to known providers directly, and
-// collects the quotes from both routes.
+// Package exchange is the buyer's side of the market: it sends an order to known providers directly, publishes it for
+// all others, and collects the quotes from both routes.
 //
 //	            ┌─ topic of the class ─▸ providers ─┐
 //	Collect ────┤                                   ├─▸ auction ─▸ quotes
@@ -14,6 +14,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	lru "github.com/hashicorp/golang-lru/v2"
 
 	"github.com/starling-network/starling/market"
 	"github.com/starling-network/starling/market/match"
@@ -72,12 +74,15 @@ const (
 	SettleQuotes = 20 * time.Millisecond
 	// SettleCluster is that for a cluster: its members are chosen among all for being near to one another.
 	SettleCluster = 150 * time.Millisecond
-	// findAfter is the time for answers of known providers before the search for others in the DHT.
-	findAfter = 100 * time.Millisecond
+	// searchAfter is the time for answers of known providers before the search for others in the DHT, and over gossip
+	// if no others are known.
+	searchAfter = 100 * time.Millisecond
 	// FindTimeout bounds the look-up of offers in the DHT for one order.
 	FindTimeout = time.Second
 	// freshFactor is the number of known providers with a recent answer that is enough, for each lease.
 	freshFactor = 3
+	// maxPublished is the number of gossiped orders that are remembered.
+	maxPublished = 4096
 )
 
 // Exchange is one buyer's door to the market. It may be used by many goroutines.
@@ -88,6 +93,8 @@ type Exchange struct {
 	Book    *book.Book
 	turnout *turnout.Turnout
 	proving chan struct{} // holds one token for each offer with records that are being checked
+
+	published *lru.Cache[market.OrderID, struct{}] // orders that were gossiped
 
 	mu       sync.Mutex
 	run      context.Context // of Start; nil before
@@ -101,8 +108,12 @@ func New(cfg Config) *Exchange {
 	if cfg.MaxAsked == 0 {
 		cfg.MaxAsked = maxAsked
 	}
+	published, err := lru.New[market.OrderID, struct{}](maxPublished)
+	if err != nil {
+		panic(err) // the size is negative
+	}
 	x := &Exchange{
-		cfg: cfg, domain: cfg.Genesis.Domain(), tag: cfg.Genesis.Tag(), Book: book.New(),
+		cfg: cfg, published: published, domain: cfg.Genesis.Domain(), tag: cfg.Genesis.Tag(), Book: book.New(),
 		proving: make(chan struct{}, maxProving), auctions: map[market.OrderID]*auction{},
 	}
 	x.turnout = turnout.New(x.guess)

@@ -37,7 +37,7 @@ func TestCollectDirect(t *testing.T) {
 				t.Errorf("%s quotes %d after %v: %v", p.Short(), price, w.Book.RTT(p), w.steps.of(trace.Quoted, p))
 			}
 		}
-		if len(w.published) != 1 || len(w.auctions) > 0 {
+		if len(w.published) > 0 || len(w.auctions) > 0 {
 			t.Errorf("%d orders were gossiped, %d auctions are left", len(w.published), len(w.auctions))
 		}
 	})
@@ -395,7 +395,7 @@ func TestCollectAgain(t *testing.T) {
 		w.sellers[3].answer = nil
 		time.Sleep(2 * time.Second)
 		again := direct
-		again.Again, again.Have = true, got.Quotes
+		again.Have = got.Quotes
 		got = w.Collect(t.Context(), &w.steps, o, envelope, again)
 		for i, times := range map[int]int{1: 1, 2: 2, 3: 2} { // the quote of 2 is over
 			if asked := w.steps.of(trace.Asked, w.sellers[i].offer.Provider); len(asked) != times {
@@ -408,6 +408,54 @@ func TestCollectAgain(t *testing.T) {
 	})
 }
 
+// An order is gossiped at once if peers may sell its class that do not receive it directly. If there are none, it is
+// gossiped when its direct answers were not enough in time.
+func TestPublished(t *testing.T) {
+	t.Parallel()
+	all := []int{1, 2, 3}
+	for _, c := range []struct {
+		name  string
+		known []int
+		set   func(w *world, ask *Ask)
+		after time.Duration // negative: it is not gossiped
+	}{
+		{"all answer", all, func(w *world, _ *Ask) {}, -1},
+		{"none is known", nil, func(w *world, _ *Ask) {}, 0},
+		{"more than are known", all, func(w *world, _ *Ask) { w.size = 5 }, 0},
+		{"more than are asked", all, func(w *world, _ *Ask) { w.cfg.MaxAsked = -1 }, 0},
+		{"gossip alone", all, func(_ *world, ask *Ask) { ask.Direct = false }, 0},
+		{"listed providers", all, func(w *world, ask *Ask) { ask.Only = []sign.Key{w.sellers[1].offer.Provider} }, -1},
+		{"too few answers", all, func(w *world, _ *Ask) {
+			for _, i := range all {
+				w.sellers[i].delay = time.Second
+			}
+		}, searchAfter},
+		{"all refuse", all, func(w *world, _ *Ask) {
+			for _, i := range all {
+				w.sellers[i].answer = decline("paused")
+			}
+		}, searchAfter},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, 4)
+				w.know(c.known...)
+				ask := direct
+				c.set(w, &ask)
+				began, after := time.Now(), time.Duration(-1)
+				w.publishing = func() { after = time.Since(began) }
+				o, envelope := w.order(1)
+				w.Collect(t.Context(), &w.steps, o, envelope, ask)
+				w.Collect(t.Context(), &w.steps, o, envelope, ask)
+				if synctest.Wait(); after != c.after || len(w.published) > 1 {
+					t.Errorf("gossiped after %v, want %v; %d times", after, c.after, len(w.published))
+				}
+			})
+		})
+	}
+}
+
 // A gang that lacks one of many ranks needs one quote, and asks nobody that has a rank.
 func TestCollectForOne(t *testing.T) {
 	t.Parallel()
@@ -416,7 +464,7 @@ func TestCollectForOne(t *testing.T) {
 		w.know(1, 2, 3)
 		o, envelope := w.order(3)
 		ask := direct
-		ask.Again, ask.Need, ask.Skip = true, 1, map[sign.Key]bool{w.sellers[1].offer.Provider: true}
+		ask.Need, ask.Skip = 1, map[sign.Key]bool{w.sellers[1].offer.Provider: true}
 		w.sellers[3].delay = time.Minute
 		began := time.Now()
 		got := w.Collect(t.Context(), &w.steps, o, envelope, ask)

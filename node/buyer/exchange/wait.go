@@ -49,7 +49,7 @@ const exactPeers, estimateOff = 20, 5
 // late returns a function that reports whether a quote may still come that matters: from a provider with a known offer,
 // or from an unknown peer if the class has more peers than are known, beyond the error of the estimate.
 func (a *auction) late() func() bool {
-	known := slices.DeleteFunc(a.x.best(a), func(k book.Known) bool {
+	known := slices.DeleteFunc(a.best(), func(k book.Known) bool {
 		as := market.Quote{Provider: k.Offer.Provider, Price: k.Offer.Price}
 		return !a.ask.suits(Quoted{Offer: k.Offer, Quote: as})
 	})
@@ -151,7 +151,7 @@ func (a *auction) answered() map[sign.Key]bool {
 // open returns the number of leases of the order that known providers without a final answer could take, by their
 // offers.
 func (a *auction) open() (n int) {
-	known := a.x.best(a)
+	known := a.best()
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	counted := a.answered()

@@ -35,7 +35,7 @@ func (g *Gang) seated(state gang.Gang) {
 func (g *Gang) recruit(ctx context.Context, e gang.Recruit) gang.Event {
 	how, o := g.Recruit.Ask, g.Order
 	g.mu.Lock()
-	how.Again, how.Need, how.Skip = true, len(e.Ranks), maps.Clone(g.taken)
+	how.Need, how.Skip = len(e.Ranks), maps.Clone(g.taken)
 	g.mu.Unlock()
 	got := g.cfg.Market.Collect(ctx, g.Trace, o, g.Envelope, how)
 	g.mu.Lock()

@@ -308,7 +308,6 @@ func (s *Orders) take(
 	}
 	got := b.Exchange.Collect(ctx, s.Trace, o, env, how)
 	again := how
-	again.Again = true
 	for began := time.Now(); recruits && ctx.Err() == nil && time.Since(began) < searchTime && got.Scarce(); {
 		again.Have = got.Quotes
 		got = b.Exchange.Collect(ctx, s.Trace, o, env, again)
