@@ -63,10 +63,11 @@ func passes(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// asksAll reports whether every peer that sells the order's class, as far as it is known, is asked directly.
+// asksAll reports whether every peer that may sell the order's class is known and asked directly. A class that is
+// estimated, and not counted, may always have others.
 func (a *auction) asksAll() bool {
 	known := len(a.x.Book.Class(a.order.Class, time.Now()))
-	return a.ask.Direct && known > 0 && known <= a.mostAsked() && a.strangers() <= 0
+	return a.ask.Direct && known > 0 && known <= a.mostAsked() && a.strangers()+a.off() <= 0
 }
 
 // mostAsked returns the number of providers that may be asked directly.

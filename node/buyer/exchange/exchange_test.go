@@ -412,7 +412,13 @@ func TestCollectAgain(t *testing.T) {
 // gossiped when its direct answers were not enough in time.
 func TestPublished(t *testing.T) {
 	t.Parallel()
-	all := []int{1, 2, 3}
+	upTo := func(n int) (known []int) {
+		for i := range n {
+			known = append(known, 1+i)
+		}
+		return known
+	}
+	all := upTo(3)
 	for _, c := range []struct {
 		name  string
 		known []int
@@ -420,6 +426,8 @@ func TestPublished(t *testing.T) {
 		after time.Duration // negative: it is not gossiped
 	}{
 		{"all answer", all, func(w *world, _ *Ask) {}, -1},
+		{"all of the largest counted class", upTo(exactPeers - 1), func(w *world, _ *Ask) {}, -1},
+		{"all that are known of a larger class", upTo(exactPeers), func(w *world, _ *Ask) {}, 0},
 		{"none is known", nil, func(w *world, _ *Ask) {}, 0},
 		{"more than are known", all, func(w *world, _ *Ask) { w.size = 5 }, 0},
 		{"more than are asked", all, func(w *world, _ *Ask) { w.cfg.MaxAsked = -1 }, 0},
@@ -439,7 +447,7 @@ func TestPublished(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t, 4)
+				w := newWorld(t, 1+max(3, len(c.known)))
 				w.know(c.known...)
 				ask := direct
 				c.set(w, &ask)
