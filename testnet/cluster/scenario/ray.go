@@ -27,8 +27,10 @@ import (
 
 // running is the state that the steps of a cluster share.
 type running struct {
-	up   string               // the cluster's name, once it is up
-	port *scenarios.Collected // starling cluster port-forward
+	up    string               // the cluster's name, once it is up
+	port  *scenarios.Collected // starling cluster port-forward
+	nodes []string             // Ray's ids of the members at its start
+	lost  int                  // of these, those that were killed
 }
 
 const rayName = "ray"
@@ -87,7 +89,7 @@ func (w rayCluster) rayUp(ctx context.Context) (string, error) {
 		return "", err
 	}
 	ready := time.Since(began)
-	if err := w.rayNodes(ctx); err != nil {
+	if w.running.nodes, err = w.rayNodes(ctx, nil, 0); err != nil {
 		return "", err
 	}
 	all := time.Since(began)
@@ -98,18 +100,23 @@ func (w rayCluster) rayUp(ctx context.Context) (string, error) {
 		w.hosts(j), ready.Round(time.Millisecond), members, all.Round(time.Millisecond)), err
 }
 
-// alive counts Ray's nodes by Ray's own state, on the head.
+// alive prints the ids of Ray's nodes that are alive by Ray's own state, on the head.
 const alive = `import ray
 ray.init(address="auto", log_to_driver=False)
-print("alive", sum(n["Alive"] for n in ray.nodes()))`
+print("alive", *(n["NodeID"] for n in ray.nodes() if n["Alive"]))`
 
-// rayNodes waits until Ray reports all members alive.
-func (w rayCluster) rayNodes(ctx context.Context) error {
-	_, err := scenarios.Until(ctx, func() (bool, string, error) {
+// rayNodes waits until Ray reports as many nodes alive as there are members, and returns their ids. Of these, fresh are
+// not among before, if that is set: Ray reports a lost node alive for as long as its health checks may still succeed.
+func (w rayCluster) rayNodes(ctx context.Context, before []string, fresh int) (nodes []string, err error) {
+	_, err = scenarios.Until(ctx, func() (bool, string, error) {
 		out, err := w.done(ctx, "cluster", "exec", rayName, "--", "python3", "-c", alive)
-		return strings.Contains(out, fmt.Sprintf("alive %d", members)), out, err
+		_, ids, _ := strings.Cut(out, "alive ")
+		ids, _, _ = strings.Cut(ids, "\n")
+		nodes = strings.Fields(ids)
+		others := slices.DeleteFunc(slices.Clone(nodes), func(id string) bool { return slices.Contains(before, id) })
+		return len(nodes) == members && (before == nil || len(others) == fresh), out, err
 	})
-	return err
+	return nodes, err
 }
 
 // paths checks the path of each member to the head, as the command line shows it.
@@ -260,7 +267,8 @@ func (w rayCluster) lasted(ctx context.Context, work *scenarios.Collected) error
 	if err != nil || code != 0 || !strings.Contains(work.Text(), "sum 7140 on") {
 		return fmt.Errorf("the job with retries: exit code %d, %s: %w", code, scenarios.Tail(work.Text()), err)
 	}
-	return w.rayNodes(ctx)
+	_, err = w.rayNodes(ctx, nil, 0)
+	return err
 }
 
 // rayLost kills a member during a job. Another provider takes its rank, and the job succeeds.
@@ -275,6 +283,7 @@ func (w rayCluster) rayLost(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	w.running.lost++
 	j, err := w.replaced(ctx, rayName, rank, gone)
 	if err != nil {
 		return "", err
@@ -294,6 +303,10 @@ func (w rayCluster) rayLost(ctx context.Context) (string, error) {
 // rayEngines kills the container of one worker, raylet and all, and stops the whole engine of another at the same time.
 // Their peers run on and report it. Both ranks run again, the second one elsewhere, and the job succeeds.
 func (w rayCluster) rayEngines(ctx context.Context) (got string, err error) {
+	// Ray may start a job on a node that it has not missed yet, and the job fails.
+	if _, err := w.rayNodes(ctx, w.running.nodes, w.running.lost); err != nil {
+		return "", err
+	}
 	work, err := w.lasting(ctx)
 	if err != nil {
 		return "", err
