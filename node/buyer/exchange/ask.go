@@ -29,7 +29,7 @@ func (a *auction) request(ctx context.Context, wg *sync.WaitGroup, envelope []by
 		Detail: fmt.Sprintf("order %s for %d × %d units of %s, at most %s per unit-hour",
 			o.ID.Short(), o.Count, o.UnitsPer, o.Class, x.cfg.Genesis.FormatAmount(market.Amount(o.Ceiling)))})
 	publish := func() { // it may first have to find neighbours to gossip with
-		if a.asksAll() && !passes(ctx, searchAfter) || x.published.Contains(o.ID) {
+		if x.published.Contains(o.ID) || a.asksAll() && !passes(ctx, searchAfter) {
 			return
 		}
 		x.published.Add(o.ID, struct{}{})

@@ -30,7 +30,7 @@ type running struct {
 	up    string               // the cluster's name, once it is up
 	port  *scenarios.Collected // starling cluster port-forward
 	nodes []string             // Ray's ids of the members at its start
-	lost  int                  // of these, those that were killed
+	lost  int                  // how many of them were killed
 }
 
 const rayName = "ray"
